@@ -143,7 +143,9 @@ local function number(f, i, kind, name)
   if f.name == "heed_kv_cache_truncate" then good = "0" end
   if f.name == "heed_unfold" and name == "size" then good = "2" end
   local counts = name == "nx" or name == "ny" or name == "inputs" or name == "outputs"
-  if name == "count" and (f.list:find("tensors") or f.name:find("^heed_backward")) or name == "pairs" or counts then
+  local of_list = f.list:find("tensors") or f.name:find("^heed_backward") or f.name:find("^heed_clip")
+    or f.name == "heed_total_norm"
+  if name == "count" and of_list or name == "pairs" or counts then
     return ("COUNT(%d, %s)"):format(i, good)
   end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end

@@ -138,8 +138,9 @@ end
 function Lora:forward(x) return self.base(x) + self.up(self.down(x)) end
 
 local trained, state = { probe.weight, probe.bias }, { ["probe.weight"] = probe.weight, ["probe.bias"] = probe.bias }
-for _, layer in ipairs(bert.layers) do
-  for _, name in ipairs { "W_query", "W_value" } do layer.attention[name] = Lora(layer.attention[name]) end
+for i = 1, #bert.layers do
+  local attention = bert.layers[i].attention
+  for _, name in ipairs { "W_query", "W_value" } do attention[name] = Lora(attention[name]) end
 end
 for name, parameter in bert:named_parameters() do
   if parameter.requires_grad then trained[#trained + 1], state[name] = parameter, parameter end

@@ -14,8 +14,9 @@ static heed_status call_lua(const void *kept, const void *key, void *call) {
   lheed_state *S = lheed_state_of_kept(kept);
   lua_State *L = S->running;
   if (!L || !lua_checkstack(L, 8))
-    return heed__fail(S->context, HEED_ARGUMENT,
-                      "backward: a hook or a function is written in Lua; only Lua can go backward through it");
+    return heed__fail(
+        S->context, HEED_ARGUMENT,
+        "backward: a hook or a function is written in Lua; only Lua can go backward through it");
   lua_rawgetp(L, LUA_REGISTRYINDEX, key);
   lua_pushlightuserdata(L, call);
   if (lua_pcall(L, 1, 0, 0) == LUA_OK) return HEED_OK;
@@ -87,7 +88,8 @@ static int call_function(lua_State *L) {
   for (int i = 0; i < call->inputs && lua_istable(L, list); i++) {
     lua_rawgeti(L, list, i + 1);
     if (lua_toboolean(L, -1))
-      LHEED_TRY(L, heed_tensor_detach(ctx, lheed_tensor(L, list + 1, "backward", "a gradient"), &call->dx[i]));
+      LHEED_TRY(L,
+                heed_tensor_detach(ctx, lheed_tensor(L, list + 1, "backward", "a gradient"), &call->dx[i]));
     lua_settop(L, list);
   }
   return 0;
@@ -150,8 +152,8 @@ static int list_length(lua_State *L, int idx, const char *function, const char *
 }
 
 /* Reads tensors from the list at idx, NULL for false. Allocates nothing. */
-static void read_tensors(lua_State *L, int idx, int count, const char *function, const char *name,
-                         const heed_tensor **out) {
+static void read_gradients(lua_State *L, int idx, int count, const char *function, const char *name,
+                           const heed_tensor **out) {
   const int top = lua_gettop(L);
   for (int i = 0; i < count; i++) {
     lua_rawgeti(L, idx, i + 1);
@@ -181,16 +183,16 @@ static int read_pass(lua_State *L, const char *function, bool has_x, pass_call *
   c->dx = (heed_tensor **)(void *)(lists + 2 * c->ny + c->nx);
   const int first = lua_gettop(L) + 1;
   for (int i = 0; i < c->nx; i++) lheed_push_tensor(L);
-  read_tensors(L, PASS_Y, c->ny, function, "a tensor", c->y);
+  read_gradients(L, PASS_Y, c->ny, function, "a tensor", c->y);
   for (int i = 0; i < c->ny; i++)
     if (c->y[i] == NULL) lheed_error(L, "%s: a tensor is missing", function);
-  read_tensors(L, PASS_DY, c->ny, function, "a gradient", c->dy);
-  if (has_x) read_tensors(L, PASS_X, c->nx, function, "an input", c->x);
+  read_gradients(L, PASS_DY, c->ny, function, "a gradient", c->dy);
+  if (has_x) read_gradients(L, PASS_X, c->nx, function, "an input", c->x);
   return first;
 }
 
 /* backward({y…}, {dy or false…}, retain_graph) */
-static int backward(lua_State *L) {
+static int call_backward(lua_State *L) {
   pass_call c = {0};
   const bool retain = lua_toboolean(L, 3);
   read_pass(L, "backward", false, &c);
@@ -215,7 +217,7 @@ static int return_gradients(lua_State *L, const pass_call *c, int first) {
 }
 
 /* grad({y…}, {dy or false…}, {x…}, retain_graph) → {dx or false…} */
-static int grad(lua_State *L) {
+static int call_grad(lua_State *L) {
   pass_call c = {0};
   const bool retain = lua_toboolean(L, 4);
   const int first = read_pass(L, "grad", true, &c);
@@ -243,7 +245,7 @@ static int recorded_count(lua_State *L) {
 /* ---- Recording functions, and hooks ---- */
 
 /* record(name, f, {x…}, {y…}) → whether f, which call_function calls, was recorded */
-static int record(lua_State *L) {
+static int record_function(lua_State *L) {
   pass_call c = {0};
   lua_settop(L, 4);
   if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "record", "name", "a string");
@@ -256,8 +258,8 @@ static int record(lua_State *L) {
   c.ny = list_length(L, 4, "record", "results");
   const heed_tensor **lists = lua_newuserdatauv(L, (size_t)(c.nx + c.ny + 1) * sizeof *lists, 0);
   function.user = lheed_keep(L, 2);
-  read_tensors(L, 3, c.nx, function.name, "an input", lists);
-  read_tensors(L, 4, c.ny, function.name, "a result", lists + c.nx);
+  read_gradients(L, 3, c.nx, function.name, "an input", lists);
+  read_gradients(L, 4, c.ny, function.name, "a result", lists + c.nx);
   bool recorded = false;
   heed_tensor *const *y = (heed_tensor *const *)(void *)(lists + c.nx);
   const heed_status status = heed_record(c.ctx, &function, c.nx, lists, c.ny, y, &recorded);
@@ -276,8 +278,8 @@ static int add_hook(lua_State *L) {
   lua_settop(L, 2);
   if (!lua_isfunction(L, 2)) return lheed_bad_argument(L, 2, "register_hook", "f", "a function");
   void *kept = lheed_keep(L, 2);
-  const heed_status status = heed_tensor_add_hook(lheed_tensor(L, 1, "register_hook", "x"), hook_in_lua,
-                                                  lheed_drop_kept, kept, &id);
+  const heed_status status =
+      heed_tensor_add_hook(lheed_tensor(L, 1, "register_hook", "x"), hook_in_lua, lheed_drop_kept, kept, &id);
   if (status) {
     lheed_drop_kept(kept);
     lheed_forget_dropped(L, lheed_get(L));
@@ -388,11 +390,11 @@ static void set_caller(lua_State *L, const void *key, lua_CFunction function) {
 }
 
 void lheed_open_backward(lua_State *L) {
-  static const luaL_Reg primitives[] = {{"backward", backward},
-                                        {"grad", grad},
+  static const luaL_Reg primitives[] = {{"backward", call_backward},
+                                        {"grad", call_grad},
                                         {"backward_within", backward_within},
                                         {"recorded_count", recorded_count},
-                                        {"record", record},
+                                        {"record", record_function},
                                         {"add_hook", add_hook},
                                         {"remove_hook", remove_hook},
                                         {"version", version_of},

@@ -152,7 +152,8 @@ bool lheed_opt_leaf(lua_State *L, int idx, const char *function, heed_dtype dtyp
 }
 
 int lheed_return_leaf(lua_State *L, bool leaf) {
-  if (leaf) LHEED_TRY(L, heed_tensor_require_grad(lheed_tensor(L, lua_gettop(L), "requires_grad", "x"), true));
+  if (leaf)
+    LHEED_TRY(L, heed_tensor_require_grad(lheed_tensor(L, lua_gettop(L), "requires_grad", "x"), true));
   return lheed_return(L, 1);
 }
 

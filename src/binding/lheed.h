@@ -38,12 +38,12 @@ typedef struct lheed_state {
   heed_context *context; /* NULL: the Lua state is closing */
   lua_Alloc allocate;    /* the Lua state's */
   void *allocate_user;
-  size_t stepped_at;    /* bytes in use when the collector last made a step for tensors */
-  uint64_t hash_key[2]; /* of this state's tables of foreign strings */
-  uint64_t pairs;       /* see lheed_box */
-  lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
-  bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
-  bool detects_anomaly; /* see heed_backward_options */
+  size_t stepped_at;          /* bytes in use when the collector last made a step for tensors */
+  uint64_t hash_key[2];       /* of this state's tables of foreign strings */
+  uint64_t pairs;             /* see lheed_box */
+  lua_State *running;         /* calls heed_module_forward; NULL: none does (lown.c) */
+  bool raised;                /* a module in Lua raised an error there, which is on top of the stack */
+  bool detects_anomaly;       /* see heed_backward_options */
   struct kept_value *dropped; /* see lheed_drop_kept */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;

@@ -261,12 +261,30 @@ static int open_late(lua_State *L) {
  * does, so that a script that replaces these in the library does not affect heed's own files. */
 static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
                                   "object",       "pair",  "raise", "text"};
-static const char *const used[] = {
-    "Generator", "alibi_slopes", "arange",      "cat",    "clock",   "default_generator",
-    "empty",     "eye",          "from_string", "full",   "ipairs",  "is_grad_enabled",
-    "set_grad_enabled",
-    "linspace",  "ones",         "pairs",       "rand",   "randint", "randperm",
-    "range",     "rope",         "stack",       "tensor", "zeros"};
+static const char *const used[] = {"Generator",
+                                   "alibi_slopes",
+                                   "arange",
+                                   "cat",
+                                   "clock",
+                                   "default_generator",
+                                   "empty",
+                                   "eye",
+                                   "from_string",
+                                   "full",
+                                   "ipairs",
+                                   "is_grad_enabled",
+                                   "set_grad_enabled",
+                                   "linspace",
+                                   "ones",
+                                   "pairs",
+                                   "rand",
+                                   "randint",
+                                   "randperm",
+                                   "range",
+                                   "rope",
+                                   "stack",
+                                   "tensor",
+                                   "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */
 
 void lheed_open_late(lua_State *L) {

@@ -267,7 +267,7 @@ static heed_status add_kept(backward_run *run) {
 }
 
 /* Cannot fail. */
-static void commit(backward_run *run) {
+static void commit_gradients(backward_run *run) {
   for (heed__node *node = run->touched; node != NULL; node = node->next) {
     if (node->keeps_gradient) {
       for (int i = 0; i < node->outputs; i++) {
@@ -282,7 +282,7 @@ static void commit(backward_run *run) {
 
 heed_status heed__pass_end(backward_run *run) {
   const heed_status status = add_kept(run);
-  if (status == HEED_OK) commit(run);
+  if (status == HEED_OK) commit_gradients(run);
   return status;
 }
 

@@ -20,29 +20,36 @@ const char *heed__clamp_name(const heed__node *node) {
     }                                                                                                        \
   }
 
-/* Equal elements share. nan is neither less nor more: both sides get the gradient. */
-ROW(larger, float, float, first[i] == second[i] ? 0.5f * d : first[i] < second[i] ? 0.0f : d)
-ROW(smaller, float, float, first[i] == second[i] ? 0.5f * d : first[i] > second[i] ? 0.0f : d)
-ROW(at_least, float, float, first[i] >= second[i] ? d : 0.0f)
-ROW(at_most, float, float, first[i] <= second[i] ? d : 0.0f)
-ROW(below, float, float, first[i] < second[i] ? d : 0.0f)
-ROW(above, float, float, first[i] > second[i] ? d : 0.0f)
-ROW(where_true, uint8_t, uint8_t, first[i] ? d : 0.0f)
-ROW(where_false, uint8_t, uint8_t, first[i] ? 0.0f : d)
+/* Equal elements share. nan is neither less nor more: both sides get the gradient. Branches would be
+ * unpredictable. */
+static inline float with_halves(float x, float y, float taken, float half) {
+  return x == y ? half : taken;
+}
+ROW(larger_slope, float, float, with_halves(first[i], second[i], first[i] < second[i] ? 0.0f : d, 0.5f * d))
+ROW(smaller_slope, float, float, with_halves(first[i], second[i], first[i] > second[i] ? 0.0f : d, 0.5f * d))
+ROW(at_least_slope, float, float, first[i] >= second[i] ? d : 0.0f)
+ROW(at_most_slope, float, float, first[i] <= second[i] ? d : 0.0f)
+ROW(below_slope, float, float, first[i] < second[i] ? d : 0.0f)
+ROW(above_slope, float, float, first[i] > second[i] ? d : 0.0f)
+ROW(where_true_slope, uint8_t, uint8_t, first[i] ? d : 0.0f)
+ROW(where_false_slope, uint8_t, uint8_t, first[i] ? 0.0f : d)
 
 #undef ROW
 
 /* numbers: the two bounds */
-static void between(float *dx, const float *dy, const void *a, const void *b, const double *numbers,
-                    size_t n) {
+static void between_slope(float *dx, const float *dy, const void *a, const void *b, const double *numbers,
+                          size_t n) {
   const float *x = a, low = (float)numbers[0], high = (float)numbers[1];
   (void)b;
-  for (size_t i = 0; i < n; i++) dx[i] = (x[i] >= low) & (x[i] <= high) ? dy[i] : 0.0f;
+  for (size_t i = 0; i < n; i++) {
+    const float d = dy[i], above = x[i] >= low ? d : 0.0f;
+    dx[i] = x[i] <= high ? above : 0.0f;
+  }
 }
 
 /* 0 · d is nan where d is infinite or nan, as in PyTorch */
-static void kept_or_dropped(float *dx, const float *dy, const void *a, const void *b, const double *numbers,
-                            size_t n) {
+static void dropout_slope(float *dx, const float *dy, const void *a, const void *b, const double *numbers,
+                          size_t n) {
   const uint8_t *kept = a;
   const float scale = (float)*numbers;
   (void)b;
@@ -51,7 +58,7 @@ static void kept_or_dropped(float *dx, const float *dy, const void *a, const voi
 
 /* ---- maximum, minimum, where, masks ---- */
 
-static heed_status of_two(heed__backward *b, heed__gradient_row *row) {
+static heed_status slopes_of_two(heed__backward *b, heed__gradient_row *row) {
   heed_tensor first, second;
   const heed_tensor *x = heed__backward_input(b, 0, &first), *y = heed__backward_input(b, 1, &second);
   const heed_status status = heed__backward_map(b, 0, row, NULL, x, y);
@@ -59,29 +66,29 @@ static heed_status of_two(heed__backward *b, heed__gradient_row *row) {
 }
 
 heed_status heed__maximum_backward(heed__backward *b) {
-  return of_two(b, larger);
+  return slopes_of_two(b, larger_slope);
 }
 
 heed_status heed__minimum_backward(heed__backward *b) {
-  return of_two(b, smaller);
+  return slopes_of_two(b, smaller_slope);
 }
 
 heed_status heed__where_backward(heed__backward *b) {
   heed_tensor condition;
   const heed_tensor *mask = heed__backward_input(b, 0, &condition);
-  const heed_status status = heed__backward_map(b, 1, where_true, NULL, mask, NULL);
-  return status ? status : heed__backward_map(b, 2, where_false, NULL, mask, NULL);
+  const heed_status status = heed__backward_map(b, 1, where_true_slope, NULL, mask, NULL);
+  return status ? status : heed__backward_map(b, 2, where_false_slope, NULL, mask, NULL);
 }
 
 heed_status heed__masked_fill_backward(heed__backward *b) {
   heed_tensor mask;
-  return heed__backward_map(b, 0, where_false, NULL, heed__backward_input(b, 1, &mask), NULL);
+  return heed__backward_map(b, 0, where_false_slope, NULL, heed__backward_input(b, 1, &mask), NULL);
 }
 
 heed_status heed__dropout_backward(heed__backward *b) {
   heed_tensor kept;
   if (!heed__backward_has(b, 1)) return heed__backward_same(b, 0);
-  return heed__backward_map(b, 0, kept_or_dropped, b->values, heed__backward_input(b, 1, &kept), NULL);
+  return heed__backward_map(b, 0, dropout_slope, b->values, heed__backward_input(b, 1, &kept), NULL);
 }
 
 heed_status heed__tril_backward(heed__backward *b) {
@@ -101,7 +108,7 @@ static double number_in(const heed__saved *saved) {
 
 /* The gradient of input i where mask holds. */
 static heed_status through(heed__backward *b, int i, heed_status status, heed_tensor *mask) {
-  if (status == HEED_OK) status = heed__backward_map(b, i, where_true, NULL, mask, NULL);
+  if (status == HEED_OK) status = heed__backward_map(b, i, where_true_slope, NULL, mask, NULL);
   heed_tensor_free(mask);
   return status;
 }
@@ -149,15 +156,15 @@ heed_status heed__clamp_backward(heed__backward *b) {
   heed_status status;
   if (saved[1].is_number && saved[2].is_number) {
     const double bounds[] = {number_in(&saved[1]), number_in(&saved[2])};
-    return heed__backward_map(b, 0, between, bounds, x, NULL);
+    return heed__backward_map(b, 0, between_slope, bounds, x, NULL);
   }
   if (heed__backward_has(b, 1)) low = heed__backward_input(b, 1, &headers[1]);
   if (heed__backward_has(b, 2)) high = heed__backward_input(b, 2, &headers[2]);
   if (low != NULL && high != NULL) return between_tensors(b, x, low, high);
   if (high == NULL) {
-    status = heed__backward_map(b, 0, at_least, NULL, x, low);
-    return status ? status : heed__backward_map(b, 1, below, NULL, x, low);
+    status = heed__backward_map(b, 0, at_least_slope, NULL, x, low);
+    return status ? status : heed__backward_map(b, 1, below_slope, NULL, x, low);
   }
-  status = heed__backward_map(b, 0, at_most, NULL, x, high);
-  return status ? status : heed__backward_map(b, 2, above, NULL, x, high);
+  status = heed__backward_map(b, 0, at_most_slope, NULL, x, high);
+  return status ? status : heed__backward_map(b, 2, above_slope, NULL, x, high);
 }

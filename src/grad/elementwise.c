@@ -53,15 +53,15 @@ const char *heed__lerp_name(const heed__node *node) {
     }                                                                                                        \
   }
 
-ROW(quotient, d / u)
-ROW(divisor, -d *((u / v) / v))
-ROW(squared, d *(2.0f * u))
-ROW(base, u == 0.0f ? 0.0f : d * (u * v))
-ROW(product, d *(number *u))
-ROW(scaled_quotient, d *(number / u))
-ROW(scaled_divisor, -d *(number *u / (v * v)))
-ROW(rest, d *(1.0f - u))
-ROW(difference, d *(v - u))
+ROW(quotient_slope, d / u)
+ROW(divisor_slope, -d *((u / v) / v))
+ROW(squared_slope, d *(2.0f * u))
+ROW(base_slope, u == 0.0f ? 0.0f : d * (u * v))
+ROW(product_slope, d *(number *u))
+ROW(scaled_quotient_slope, d *(number / u))
+ROW(scaled_divisor_slope, -d *(number *u / (v * v)))
+ROW(rest_slope, d *(1.0f - u))
+ROW(difference_slope, d *(v - u))
 
 #undef ROW
 
@@ -99,24 +99,24 @@ heed_status heed__mul_backward(heed__backward *b) {
 heed_status heed__div_backward(heed__backward *b) {
   heed_tensor x, y;
   const heed_tensor *a = heed__backward_input(b, 0, &x), *by = heed__backward_input(b, 1, &y);
-  const heed_status status = heed__backward_map(b, 0, quotient, NULL, by, NULL);
-  return status ? status : heed__backward_map(b, 1, divisor, NULL, a, by);
+  const heed_status status = heed__backward_map(b, 0, quotient_slope, NULL, by, NULL);
+  return status ? status : heed__backward_map(b, 1, divisor_slope, NULL, a, by);
 }
 
 heed_status heed__addcmul_backward(heed__backward *b) {
   heed_tensor x, y;
   const heed_tensor *a = heed__backward_input(b, 1, &x), *c = heed__backward_input(b, 2, &y);
   heed_status status = heed__backward_same(b, 0);
-  if (status == HEED_OK) status = heed__backward_map(b, 1, product, b->values, c, NULL);
-  return status ? status : heed__backward_map(b, 2, product, b->values, a, NULL);
+  if (status == HEED_OK) status = heed__backward_map(b, 1, product_slope, b->values, c, NULL);
+  return status ? status : heed__backward_map(b, 2, product_slope, b->values, a, NULL);
 }
 
 heed_status heed__addcdiv_backward(heed__backward *b) {
   heed_tensor x, y;
   const heed_tensor *a = heed__backward_input(b, 1, &x), *c = heed__backward_input(b, 2, &y);
   heed_status status = heed__backward_same(b, 0);
-  if (status == HEED_OK) status = heed__backward_map(b, 1, scaled_quotient, b->values, c, NULL);
-  return status ? status : heed__backward_map(b, 2, scaled_divisor, b->values, a, c);
+  if (status == HEED_OK) status = heed__backward_map(b, 1, scaled_quotient_slope, b->values, c, NULL);
+  return status ? status : heed__backward_map(b, 2, scaled_divisor_slope, b->values, a, c);
 }
 
 heed_status heed__lerp_backward(heed__backward *b) {
@@ -124,9 +124,9 @@ heed_status heed__lerp_backward(heed__backward *b) {
   heed_tensor x, y, w;
   const heed_tensor *a = heed__backward_input(b, 0, &x), *c = heed__backward_input(b, 1, &y),
                     *weight = heed__backward_input(b, 2, &w);
-  heed_status status = heed__backward_map(b, 0, rest, NULL, weight, NULL);
-  if (status == HEED_OK) status = heed__backward_map(b, 1, product, &one, weight, NULL);
-  return status ? status : heed__backward_map(b, 2, difference, NULL, a, c);
+  heed_status status = heed__backward_map(b, 0, rest_slope, NULL, weight, NULL);
+  if (status == HEED_OK) status = heed__backward_map(b, 1, product_slope, &one, weight, NULL);
+  return status ? status : heed__backward_map(b, 2, difference_slope, NULL, a, c);
 }
 
 /* ---- Powers ---- */
@@ -143,18 +143,18 @@ static heed_status base_gradient(heed__backward *b, const heed_tensor *x, const 
   heed_tensor *less = NULL, *power = NULL;
   const heed_tensor *unit = heed__number_tensor(&one, heed_number(1));
   if (!heed__backward_wants(b, 0)) return HEED_OK;
-  if (is_two(b, exponent)) return heed__backward_map(b, 0, squared, NULL, x, NULL);
+  if (is_two(b, exponent)) return heed__backward_map(b, 0, squared_slope, NULL, x, NULL);
   heed_status status = heed_sub(b->ctx, exponent, unit, &less);
   if (status == HEED_OK) status = heed_pow(b->ctx, x, less, &power);
-  if (status == HEED_OK) status = heed__backward_map(b, 0, base, NULL, exponent, power);
+  if (status == HEED_OK) status = heed__backward_map(b, 0, base_slope, NULL, exponent, power);
   heed_tensor_free(less);
   heed_tensor_free(power);
   return status;
 }
 
 /* d · ln: u and v are y and the base, which is 0 only where the exponent is negative */
-static void exponent_row(float *dx, const float *dy, const void *a, const void *b, const double *numbers,
-                         size_t n) {
+static void exponent_slope(float *dx, const float *dy, const void *a, const void *b, const double *numbers,
+                           size_t n) {
   const float *y = a, *x = b;
   (void)numbers;
   for (size_t i = 0; i < n; i++) dx[i] = dy[i] * (y[i] * logf(x[i]));
@@ -166,7 +166,7 @@ static heed_status exponent_gradient(heed__backward *b, const heed_tensor *x, co
   heed_tensor y, *at_zero = NULL, *positive = NULL;
   const heed_tensor *nothing = heed__number_tensor(&zero, heed_number(0));
   if (!heed__backward_wants(b, 1)) return HEED_OK;
-  heed_status status = heed__backward_map(b, 1, exponent_row, NULL, heed__backward_output(b, 0, &y), x);
+  heed_status status = heed__backward_map(b, 1, exponent_slope, NULL, heed__backward_output(b, 0, &y), x);
   if (status == HEED_OK) status = heed_eq(b->ctx, x, nothing, &at_zero);
   if (status == HEED_OK) status = heed_ge(b->ctx, exponent, nothing, &positive);
   if (status == HEED_OK) {
@@ -219,3 +219,5 @@ heed_status heed__floor_divide_backward(heed__backward *b) {
 heed_status heed__trunc_divide_backward(heed__backward *b) {
   return heed__floor_divide_backward(b);
 }
+
+#undef IS_NUMBER

@@ -28,14 +28,14 @@ static double count_of(const heed__backward *b) {
   return count;
 }
 
-static bool is_whole(const heed__node *node) {
+static bool covers_all(const heed__node *node) {
   return ((const heed__reduction_values *)node->values)->all;
 }
 const char *heed__sum_name(const heed__node *node) {
-  return is_whole(node) ? "SumBackward0" : "SumBackward1";
+  return covers_all(node) ? "SumBackward0" : "SumBackward1";
 }
 const char *heed__mean_name(const heed__node *node) {
-  return is_whole(node) ? "MeanBackward0" : "MeanBackward1";
+  return covers_all(node) ? "MeanBackward0" : "MeanBackward1";
 }
 
 /* ---- sum, mean ---- */
@@ -71,8 +71,8 @@ heed_status heed__mean_backward(heed__backward *b) {
 /* ---- var, std ---- */
 
 /* numbers: 2 / (n - correction); a and c: x and its mean */
-static void spread_row(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
-                       size_t n) {
+static void spread_slope(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
+                         size_t n) {
   const float *x = a, *mean = c;
   const float scale = (float)*numbers;
   for (size_t i = 0; i < n; i++) dx[i] = scale * dy[i] * (x[i] - mean[i]);
@@ -90,7 +90,7 @@ static heed_status variance_gradient(heed__backward *b, const heed_tensor *dy) {
   const double freedom = count_of(b) - values->number, scale = 2 / freedom;
   heed_status status = heed_mean(b->ctx, x, count, dims, true, &mean);
   if (status == HEED_OK)
-    status = heed__map_gradient(b->ctx, b->function, spread_row, &scale, dy, x, mean, &b->dx[0]);
+    status = heed__map_gradient(b->ctx, b->function, spread_slope, &scale, dy, x, mean, &b->dx[0]);
   heed_tensor_free(mean);
   return status;
 }
@@ -104,13 +104,13 @@ heed_status heed__var_backward(heed__backward *b) {
 }
 
 /* The gradient of y² instead of that of y; 0 where y is 0. */
-static void root_row(float *dx, const float *y, const float *dy, size_t n) {
+static void root_slope(float *dx, const float *y, const float *dy, size_t n) {
   for (size_t i = 0; i < n; i++) dx[i] = y[i] == 0.0f ? 0.0f : dy[i] / (2.0f * y[i]);
 }
 
 heed_status heed__std_backward(heed__backward *b) {
   heed_tensor header, *of_square = NULL, *dy = NULL;
-  heed_status status = heed__unary_gradient(b->ctx, b->function, root_row,
+  heed_status status = heed__unary_gradient(b->ctx, b->function, root_slope,
                                             heed__backward_output(b, 0, &header), b->dy[0], &of_square);
   if (status == HEED_OK) status = heed__with_reduced_dims(b, of_square, dims_of(b), &dy);
   if (status == HEED_OK) status = variance_gradient(b, dy);
@@ -121,23 +121,29 @@ heed_status heed__std_backward(heed__backward *b) {
 
 /* ---- The largest and the smallest ---- */
 
+static inline float sign_of_float(float x) {
+  return (float)((x > 0.0f) - (x < 0.0f));
+}
+
 /* d: the share of each equal element; u and v: x and the extreme. All are nan where that is nan. */
-static void equal_row(float *dx, const float *share, const void *a, const void *c, const double *numbers,
-                      size_t n) {
+static void equal_slope(float *dx, const float *share, const void *a, const void *c, const double *numbers,
+                        size_t n) {
   const float *x = a, *extreme = c;
   (void)numbers;
-  for (size_t i = 0; i < n; i++)
-    dx[i] = extreme[i] != extreme[i] ? NAN : x[i] == extreme[i] ? share[i] : 0.0f;
+  for (size_t i = 0; i < n; i++) {
+    const float s = share[i], e = extreme[i], given = x[i] == e ? s : 0.0f;
+    dx[i] = e != e ? NAN : given;
+  }
 }
 
 /* The same for magnitudes: an infinity norm. */
-static void magnitude_row(float *dx, const float *share, const void *a, const void *c, const double *numbers,
-                          size_t n) {
+static void magnitude_slope(float *dx, const float *share, const void *a, const void *c,
+                            const double *numbers, size_t n) {
   const float *x = a, *norm = c;
   (void)numbers;
   for (size_t i = 0; i < n; i++) {
-    const float sign = (float)((x[i] > 0.0f) - (x[i] < 0.0f));
-    dx[i] = norm[i] != norm[i] ? NAN : fabsf(x[i]) == norm[i] ? sign * share[i] : 0.0f;
+    const float s = share[i] * sign_of_float(x[i]), e = norm[i], given = fabsf(x[i]) == e ? s : 0.0f;
+    dx[i] = e != e ? NAN : given;
   }
 }
 
@@ -160,8 +166,8 @@ static heed_status even_gradient(heed__backward *b, bool magnitudes) {
   if (status == HEED_OK) status = heed_sum(b->ctx, equal, ndims, dims, true, &count);
   if (status == HEED_OK) status = heed_div(b->ctx, dy, count, &dy);
   if (status == HEED_OK)
-    status = heed__map_gradient(b->ctx, b->function, magnitudes ? magnitude_row : equal_row, NULL, dy, x, y,
-                                &b->dx[0]);
+    status = heed__map_gradient(b->ctx, b->function, magnitudes ? magnitude_slope : equal_slope, NULL, dy, x,
+                                y, &b->dx[0]);
   heed_tensor_free(dy);
   heed_tensor_free(y);
   heed_tensor_free(sizes);
@@ -180,17 +186,16 @@ heed_status heed__amin_backward(heed__backward *b) {
 
 /* ---- norm ---- */
 
-static inline float sign_of_float(float x) {
-  return (float)((x > 0.0f) - (x < 0.0f));
-}
-
 /* u and v: x and the norm; numbers: p, which is neither 0 nor infinite */
-static void norm_row(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
-                     size_t n) {
+static void norm_slope(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
+                       size_t n) {
   const float *x = a, *norm = c;
   const double p = *numbers;
   if (p == 2) {
-    for (size_t i = 0; i < n; i++) dx[i] = norm[i] == 0.0f ? 0.0f : dy[i] * (x[i] / norm[i]);
+    for (size_t i = 0; i < n; i++) {
+      const float e = norm[i], given = dy[i] * (x[i] / e);
+      dx[i] = e == 0.0f ? 0.0f : given;
+    }
   } else if (p == 1) {
     for (size_t i = 0; i < n; i++) dx[i] = dy[i] * sign_of_float(x[i]);
   } else {
@@ -211,8 +216,8 @@ heed_status heed__norm_backward(heed__backward *b) {
   if (status == HEED_OK)
     status = heed__with_reduced_dims(b, heed__backward_output(b, 0, &y_header), dims_of(b), &y);
   if (status == HEED_OK)
-    status = heed__map_gradient(b->ctx, b->function, norm_row, &p, dy, heed__backward_input(b, 0, &x_header),
-                                y, &b->dx[0]);
+    status = heed__map_gradient(b->ctx, b->function, norm_slope, &p, dy,
+                                heed__backward_input(b, 0, &x_header), y, &b->dx[0]);
   heed_tensor_free(dy);
   heed_tensor_free(y);
   return status;

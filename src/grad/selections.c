@@ -24,7 +24,7 @@ static void insert_dim(heed_tensor *view, const heed_tensor *x, int d) {
 }
 
 /* dx is 0 but at the indices */
-static heed_status place(heed__backward *b) {
+static heed_status place_selected(heed__backward *b) {
   const heed__selection_values *how = b->values;
   const heed__saved *x = &b->node->saved[0];
   heed_tensor header, dy_view, index_view, *dx = NULL;
@@ -46,22 +46,24 @@ static heed_status place(heed__backward *b) {
 }
 
 /* share where x equals the extreme, or both are nan */
-static void same_row(float *dx, const float *share, const void *a, const void *c, const double *numbers,
-                     size_t n) {
+static void same_slope(float *dx, const float *share, const void *a, const void *c, const double *numbers,
+                       size_t n) {
   const float *x = a, *extreme = c;
   (void)numbers;
-  for (size_t i = 0; i < n; i++)
-    dx[i] = x[i] == extreme[i] || (x[i] != x[i] && extreme[i] != extreme[i]) ? share[i] : 0.0f;
+  for (size_t i = 0; i < n; i++) {
+    const float s = share[i], e = extreme[i], of_nan = x[i] != x[i] && e != e ? s : 0.0f;
+    dx[i] = x[i] == e ? s : of_nan;
+  }
 }
 
 /* The extreme element of the whole: those that equal it share dy. */
-static heed_status share(heed__backward *b, bool largest) {
+static heed_status share_extreme(heed__backward *b, bool largest) {
   heed_tensor header, *extreme = NULL, *parts = NULL, *total = NULL, *each = NULL;
   heed__number one;
   const heed_tensor *x = heed__backward_input(b, 1, &header);
   heed_status status = (largest ? heed_amax : heed_amin)(b->ctx, x, 0, NULL, false, &extreme);
   if (status == HEED_OK)
-    status = heed__map_gradient(b->ctx, b->function, same_row, NULL,
+    status = heed__map_gradient(b->ctx, b->function, same_slope, NULL,
                                 heed__number_tensor(&one, heed_number(1)), x, extreme, &parts);
   if (status == HEED_OK) status = heed_sum(b->ctx, parts, 0, NULL, false, &total);
   if (status == HEED_OK) status = heed_div(b->ctx, b->dy[0], total, &each);
@@ -79,18 +81,18 @@ static heed_status share(heed__backward *b, bool largest) {
 
 heed_status heed__max_backward(heed__backward *b) {
   if (!heed__backward_wants(b, 0)) return HEED_OK;
-  return is_of_all(b->node) ? share(b, true) : place(b);
+  return is_of_all(b->node) ? share_extreme(b, true) : place_selected(b);
 }
 
 heed_status heed__min_backward(heed__backward *b) {
   if (!heed__backward_wants(b, 0)) return HEED_OK;
-  return is_of_all(b->node) ? share(b, false) : place(b);
+  return is_of_all(b->node) ? share_extreme(b, false) : place_selected(b);
 }
 
 heed_status heed__sort_backward(heed__backward *b) {
-  return place(b);
+  return place_selected(b);
 }
 
 heed_status heed__topk_backward(heed__backward *b) {
-  return place(b);
+  return place_selected(b);
 }

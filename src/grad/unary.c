@@ -94,3 +94,8 @@ STEP(ceil)
 STEP(round)
 STEP(trunc)
 STEP(sign)
+
+#undef SLOPE
+#undef OF_INPUT
+#undef OF_RESULT
+#undef STEP

@@ -98,15 +98,15 @@ heed_status heed__scatter_backward(heed__backward *b) {
       heed__same_shape(src->ndim, src->dims, index->ndim, index->shape))
     return heed__backward_give(b, 2, status, taken); /* a number is summed by the tape */
   /* src may be larger than index */
-  heed_tensor part, *into = &part;
-  status = heed__backward_zeros(b, 2, &made);
+  heed_tensor part, *dsrc = NULL;
+  status = heed__backward_zeros(b, 2, &dsrc);
   if (status == HEED_OK) {
-    heed__alias_on_stack(&part, made);
+    heed__alias_on_stack(&part, dsrc);
     for (int d = 0; d < part.ndim; d++) heed__narrow_on_stack(&part, d, 0, index->shape[d]);
-    status = heed__copy(b->ctx, b->function, into, taken);
+    status = heed__copy(b->ctx, b->function, &part, taken);
   }
   heed_tensor_free(taken);
-  return heed__backward_give(b, 2, status, made);
+  return heed__backward_give(b, 2, status, dsrc);
 }
 
 /* dx = dy, and 0 in the slices that were overwritten. */

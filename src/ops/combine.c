@@ -73,8 +73,8 @@ static heed_status check_three(heed_context *ctx, const char *function, const he
 }
 
 /* Runs and records a map whose first `inputs` inputs are those of the operation. */
-static heed_status run(heed_context *ctx, heed__op op, int inputs, const heed__map *map, double number,
-                       heed_tensor **out) {
+static heed_status run_recorded(heed_context *ctx, heed__op op, int inputs, const heed__map *map,
+                                double number, heed_tensor **out) {
   heed__kept kept;
   heed_status status = heed__keep_inputs(ctx, op, &kept, map->input[0].tensor, map->input[1].tensor,
                                          map->input[2].tensor, *out);
@@ -94,7 +94,7 @@ static heed_status add_product(heed_context *ctx, heed__op op, int inputs, const
   map.row = dtype == HEED_FLOAT32 ? float_addcmul : dtype == HEED_INT64 ? int64_addcmul : bool_addcmul;
   map.user = &f;
   for (int i = 0; i < map.count; i++) map.input[i].read_as = dtype;
-  return run(ctx, op, inputs, &map, number_of(value), out);
+  return run_recorded(ctx, op, inputs, &map, number_of(value), out);
 }
 
 heed_status heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_scalar alpha,
@@ -133,7 +133,7 @@ heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_ten
       .count = 3,
       .input = {{"x", x, HEED_FLOAT32}, {"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}},
   };
-  return run(ctx, HEED__OP_addcdiv, 3, &map, value, out);
+  return run_recorded(ctx, HEED__OP_addcdiv, 3, &map, value, out);
 }
 
 heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
@@ -151,5 +151,5 @@ heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor
       .count = 3,
       .input = {{"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}, {"weight", weight, HEED_FLOAT32}},
   };
-  return run(ctx, HEED__OP_lerp, 3, &map, 0, out);
+  return run_recorded(ctx, HEED__OP_lerp, 3, &map, 0, out);
 }

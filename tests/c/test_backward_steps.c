@@ -218,12 +218,9 @@ static void slices_survive_failing_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(slices_give_the_same_bits),
-      TEST(other_passes_come_between),
-      TEST(mistakes_are_refused),
-      TEST(cancelled_in_the_middle),
-      TEST(hooks_may_be_removed_in_a_pass),
-      cmocka_unit_test(slices_survive_failing_allocations),
+      TEST(slices_give_the_same_bits),      TEST(other_passes_come_between),
+      TEST(mistakes_are_refused),           TEST(cancelled_in_the_middle),
+      TEST(hooks_may_be_removed_in_a_pass), cmocka_unit_test(slices_survive_failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,6 +285,9 @@ local never = {
   ["core.open"] = true, ["core.raise"] = true, ["core.frame"] = true, ["modules.install"] = true,
   ["modules.guard"] = true, ["modules.indices"] = true,
 }
+for name in ([[optimizer_step find_twice forget_grads total_norm clip_norm clip_value]]):gmatch "%S+" do
+  never["modules." .. name] = true
+end
 
 local function step()
   local target = one_of(targets)

@@ -85,7 +85,9 @@ describe("with recording on", function()
     end)
 
     it("refuses what is no function", function()
-      raises("no_grad: f is nil; it must be a function: heed.no_grad(function() ... end)", function() heed.no_grad() end)
+      raises("no_grad: f is nil; it must be a function: heed.no_grad(function() ... end)", function()
+        heed.no_grad()
+      end)
       raises("enable_grad: f is a boolean (true); it must be a function: heed.enable_grad(function() ... end)",
         function() heed.enable_grad(true) end)
       raises("set_grad_enabled: mode is nil; it must be a boolean", function() heed.set_grad_enabled() end)
@@ -233,7 +235,9 @@ describe("with recording on", function()
       raises("backward: the gradient is int64; it must be float32", function() y:backward(heed.arange(2)) end)
       raises("backward: gradient is the number 1; it must be a tensor", function() y:backward(1) end)
       raises("backward: there is no option 'create_graph'; the options are gradient, retain_graph; heed has first "
-        .. "derivatives only: heed.autograd.grad(y, x), or y:backward()", function() y:backward { create_graph = true } end)
+        .. "derivatives only: heed.autograd.grad(y, x), or y:backward()", function()
+          y:backward { create_graph = true }
+        end)
       raises("backward: retain_graph is the number 1; it must be a boolean", function()
         y:backward(heed.ones(2), 1)
       end)
@@ -330,16 +334,16 @@ describe("with recording on", function()
 
     it("ends the pass with an error, which arrives as it was; nothing has changed, and the pass can be repeated",
       function()
-        local x, object, fails = leaf { 1, 2 }, {}, true
+        local x, object, is_bad = leaf { 1, 2 }, {}, true
         local y = (x * x):sum()
         local z = x * x
-        z:register_hook(function() if fails then error(object) end end)
+        z:register_hook(function() if is_bad then error(object) end end)
         y = y + z:sum()
         local ok, err = pcall(y.backward, y)
         assert.is_false(ok)
         assert.are.equal(object, err)
         assert.is_nil(x.grad)
-        fails = false
+        is_bad = false
         y:backward()
         assert.are.same({ 4, 8 }, list(x.grad))
       end)
@@ -463,8 +467,8 @@ describe("with recording on", function()
       end
       fails("Mine: backward gave 1 gradient; it must give 2 gradients, one for each argument of forward, nil for those "
         .. "without one", function() backward(function(_, dy) return dy end) end)
-      fails("Mine: backward gave 3 gradients; it must give 2 gradients, one for each argument of forward, nil for those "
-        .. "without one", function() backward(function(_, dy) return dy, dy, dy end) end)
+      fails("Mine: backward gave 3 gradients; it must give 2 gradients, one for each argument of forward, nil for "
+        .. "those without one", function() backward(function(_, dy) return dy, dy, dy end) end)
       fails("Mine: gradient 2 of backward is float32 [1]; it must be float32 [2], as argument 2 of forward",
         function() backward(function(_, dy) return dy, heed.ones(1) end) end)
       fails("Mine: gradient 1 of backward is the number 1; it must be a tensor", function()
@@ -480,7 +484,7 @@ describe("with recording on", function()
     it("passes errors of forward and backward on, and refuses to yield in backward", function()
       local object = {}
       local Bad = autograd.Function("Bad", {
-        forward = function(_, x, fails) return fails and error(object) or x * 2 end,
+        forward = function(_, x, is_bad) return is_bad and error(object) or x * 2 end,
         backward = function() error(object) end,
       })
       local x = leaf { 1 }
@@ -599,7 +603,7 @@ describe("with recording on", function()
       x.grad = nil
       local ok, err = pcall(autograd.detect_anomaly, backward)
       assert.is_false(ok)
-      assert.truthy(tostring(err):find("backward: the gradient of input 1 of sqrt (SqrtBackward0) contains nan", 1, true))
+      assert.truthy(tostring(err):find("the gradient of input 1 of sqrt (SqrtBackward0) contains nan", 1, true))
       assert.is_nil(x.grad)
       backward()
       assert.is_false(autograd.detect_anomaly(true))

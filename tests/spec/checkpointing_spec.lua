@@ -189,7 +189,8 @@ describe("with recording on", function()
       local x = leaf { 1, 2 }
       local y = x * x
       local a, b = (y * 3):sum(), (y * 5):sum()
-      local first, second = a:backward_steps { ms = 0, retain_graph = true }, b:backward_steps { ms = 0, retain_graph = true }
+      local options = { ms = 0, retain_graph = true }
+      local first, second = a:backward_steps(options), b:backward_steps(options)
       first()
       second()
       b:backward { retain_graph = true }
@@ -239,8 +240,8 @@ describe("with recording on", function()
     end)
 
     it("refuses what backward refuses", function()
-      raises("backward_steps: tensor 1 wants no gradient: nothing that led to it was recorded (see set_grad_enabled and "
-        .. "requires_grad)", function() local s = heed.ones(1):backward_steps() return s end)
+      raises("backward_steps: tensor 1 wants no gradient: nothing that led to it was recorded (see set_grad_enabled "
+        .. "and requires_grad)", function() local s = heed.ones(1):backward_steps() return s end)
       raises("backward_steps: ms is the number -1; it must be a number, 0 or more", function()
         local s = (leaf { 1 } * 2):backward_steps { ms = -1 }
         return s

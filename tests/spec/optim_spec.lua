@@ -203,6 +203,53 @@ Parameter Group 1
   end)
 end)
 
+describe("training", function()
+  -- The loss before and after steps of training a line through points of y = 2 x + 1.
+  local function train(class, options, steps)
+    local m = nn.Linear(1, 1, { generator = heed.Generator(1) })
+    local x = heed.linspace(-1, 1, 20):view(20, 1)
+    local y = x * 2 + 1
+    local optimiser = optim[class](m:parameters(), options)
+    local schedule = optim.lr_scheduler.CosineAnnealingLR(optimiser, { T_max = steps })
+    local first, last
+    local before = heed.set_grad_enabled(true)
+    for _ = 1, steps do
+      last = optimiser:step(function()
+        optimiser:zero_grad()
+        local loss = nn.functional.mse_loss(m(x), y)
+        loss:backward()
+        nn.utils.clip_grad_norm_(m:parameters(), 10)
+        return loss:item()
+      end)
+      first = first or last
+      schedule:step()
+    end
+    heed.set_grad_enabled(before)
+    return first, last
+  end
+
+  for class, options in pairs { SGD = { lr = 0.3, momentum = 0.5 }, Adam = { lr = 0.2 },
+    AdamW = { lr = 0.2, weight_decay = 0 }, RMSprop = { lr = 0.1 } } do
+    it("lowers the loss: " .. class, function()
+      local first, last = train(class, options, 100)
+      assert.is_true(first > 0.1 and last < 1e-3, last)
+    end)
+  end
+
+  it("leaves the graph of a step in which the parameters changed unusable, with a message", function()
+    local p = parameter(1, 2)
+    local optimiser = optim.SGD { p }
+    local before = heed.set_grad_enabled(true)
+    local loss = (p * p):sum()
+    loss:backward { retain_graph = true }
+    optimiser:step()
+    local ok, message = pcall(loss.backward, loss)
+    heed.set_grad_enabled(before)
+    assert.is_false(ok)
+    assert.matches("step", message)
+  end)
+end)
+
 describe("the state of an optimiser", function()
   -- A model, its optimiser, and a step with random gradients.
   local function training(class, seed)

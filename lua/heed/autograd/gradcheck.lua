@@ -111,7 +111,8 @@ return function(f, inputs, ...)
       E.check_cancel "gradcheck"
       local expected = mode.run(false, nil, difference, f, arguments, at[i], flat, j, h)
       local error_of = math.abs(gradients[i][j] - expected)
-      if not (error_of <= tolerance * largest) then
+      local fits = error_of <= tolerance * largest -- not so for nan
+      if not fits then
         local message = ("gradcheck: element %d of input %d has the gradient %g, and a difference at h = %g gives %g; "
           .. "they must differ by at most %g"):format(j, at[i], gradients[i][j], h, expected, tolerance * largest)
         if raises then E.fail("%s", message) end

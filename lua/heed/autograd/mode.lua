@@ -3,7 +3,7 @@
 --- error.
 --
 -- In a coroutine the function runs in a coroutine of its own, so that it may yield: whoever resumed finds the modes as
--- they were before, and the function finds its own when it goes on. One that is never resumed thus leaves nothing behind.
+-- they were before, and the function finds its own when it goes on. One that is never resumed leaves nothing behind.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
