@@ -145,8 +145,9 @@ static void back_flush_bias(const back_work *w, const seen *e) {
 
 /* ---- Steps ---- */
 
+/* Clears whole vectors; a row has room for the last one. */
 static void back_clear(float *x, int64_t from, int64_t to) {
-  for (int64_t j = from; j < to; j++) x[j] = 0.0f;
+  for (int64_t j = from; j < to; j += V_LANES) v_store(x + j, v_zero());
 }
 
 /* The strip of queries from row i0 on, number `strip` of its block: weights and dq. */
@@ -160,14 +161,15 @@ static void back_strip(const back_work *w, seen *e, int64_t i0, int64_t strip) {
   if (rows > 0) see(&w->a, e, i0);
   if (rows <= 0 || e->high <= e->low) e->low = e->high = 0;
   const int64_t low = e->low, high = e->high, end = round_up(high, V_LANES);
+  const int64_t width = round_up(e->count, ATTEND_STRIP);
   w->state->low[strip] = low;
   w->state->high[strip] = high;
   for (int r = 0; r < ATTEND_STRIP; r++) {
     const bool dead = high == low || w->state->lse[at + r] == INFINITY;
-    back_clear(p + r * BACK_STRIDE, 0, dead ? w->width : low);
-    back_clear(ds + r * BACK_STRIDE, 0, dead ? w->width : low);
-    back_clear(p + r * BACK_STRIDE, end, w->width);
-    back_clear(ds + r * BACK_STRIDE, end, w->width);
+    back_clear(p + r * BACK_STRIDE, 0, dead ? width : low);
+    back_clear(ds + r * BACK_STRIDE, 0, dead ? width : low);
+    back_clear(p + r * BACK_STRIDE, end, width);
+    back_clear(ds + r * BACK_STRIDE, end, width);
   }
   if (high == low) return;
   back_scores(p, w->q + at * w->q_columns, w->q_columns, w->a.keys, t->head_size, low, high);

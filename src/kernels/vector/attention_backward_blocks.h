@@ -217,8 +217,9 @@ static void back_pack_keys(const back_work *w, const seen *e) {
   if (values_of_block(&w->b, e) == w->b.values) pack_values(&w->b, e);
   const float *rows = values_of_block(&w->b, e) + e->begin * w->q_columns;
   w->state->keys_finite = are_finite(rows, (e->count - e->begin) * w->q_columns);
-  if (g->dk) memset(w->dk, 0, (size_t)(w->width * w->q_columns) * sizeof(float));
-  if (g->dv) memset(w->dv, 0, (size_t)(w->width * w->v_columns) * sizeof(float));
+  const size_t keys = (size_t)round_up(e->count, ATTEND_STRIP);
+  if (g->dk) memset(w->dk, 0, keys * (size_t)w->q_columns * sizeof(float));
+  if (g->dv) memset(w->dv, 0, keys * (size_t)w->v_columns * sizeof(float));
 }
 
 /* out = x · factor, padded with zeros to whole vectors */
