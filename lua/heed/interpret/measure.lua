@@ -1,7 +1,6 @@
 --- What a metric says about logits, as a number or for its gradient; and recorded runs of a model.
 
 local E = require "heed.nn.entries"
-local core = require "heed.core"
 local heed = require "heed"
 
 local measure = {}
