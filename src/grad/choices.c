@@ -20,9 +20,13 @@ const char *heed__clamp_name(const heed__node *node) {
     }                                                                                                        \
   }
 
-/* Equal elements share. nan is neither less nor more: both sides get the gradient. */
-ROW(larger_slope, float, float, first[i] == second[i] ? 0.5f * d : first[i] < second[i] ? 0.0f : d)
-ROW(smaller_slope, float, float, first[i] == second[i] ? 0.5f * d : first[i] > second[i] ? 0.0f : d)
+/* Equal elements share. nan is neither less nor more: both sides get the gradient. Branches would be
+ * unpredictable. */
+static inline float with_halves(float x, float y, float taken, float half) {
+  return x == y ? half : taken;
+}
+ROW(larger_slope, float, float, with_halves(first[i], second[i], first[i] < second[i] ? 0.0f : d, 0.5f * d))
+ROW(smaller_slope, float, float, with_halves(first[i], second[i], first[i] > second[i] ? 0.0f : d, 0.5f * d))
 ROW(at_least_slope, float, float, first[i] >= second[i] ? d : 0.0f)
 ROW(at_most_slope, float, float, first[i] <= second[i] ? d : 0.0f)
 ROW(below_slope, float, float, first[i] < second[i] ? d : 0.0f)
@@ -37,7 +41,10 @@ static void between_slope(float *dx, const float *dy, const void *a, const void 
                           size_t n) {
   const float *x = a, low = (float)numbers[0], high = (float)numbers[1];
   (void)b;
-  for (size_t i = 0; i < n; i++) dx[i] = x[i] >= low && x[i] <= high ? dy[i] : 0.0f;
+  for (size_t i = 0; i < n; i++) {
+    const float d = dy[i], above = x[i] >= low ? d : 0.0f;
+    dx[i] = x[i] <= high ? above : 0.0f;
+  }
 }
 
 /* 0 · d is nan where d is infinite or nan, as in PyTorch */

@@ -121,13 +121,19 @@ heed_status heed__std_backward(heed__backward *b) {
 
 /* ---- The largest and the smallest ---- */
 
+static inline float sign_of_float(float x) {
+  return (float)((x > 0.0f) - (x < 0.0f));
+}
+
 /* d: the share of each equal element; u and v: x and the extreme. All are nan where that is nan. */
 static void equal_slope(float *dx, const float *share, const void *a, const void *c, const double *numbers,
                         size_t n) {
   const float *x = a, *extreme = c;
   (void)numbers;
-  for (size_t i = 0; i < n; i++)
-    dx[i] = extreme[i] != extreme[i] ? NAN : x[i] == extreme[i] ? share[i] : 0.0f;
+  for (size_t i = 0; i < n; i++) {
+    const float s = share[i], e = extreme[i], given = x[i] == e ? s : 0.0f;
+    dx[i] = e != e ? NAN : given;
+  }
 }
 
 /* The same for magnitudes: an infinity norm. */
@@ -136,8 +142,8 @@ static void magnitude_slope(float *dx, const float *share, const void *a, const 
   const float *x = a, *norm = c;
   (void)numbers;
   for (size_t i = 0; i < n; i++) {
-    const float sign = (float)((x[i] > 0.0f) - (x[i] < 0.0f));
-    dx[i] = norm[i] != norm[i] ? NAN : fabsf(x[i]) == norm[i] ? sign * share[i] : 0.0f;
+    const float s = share[i] * sign_of_float(x[i]), e = norm[i], given = fabsf(x[i]) == e ? s : 0.0f;
+    dx[i] = e != e ? NAN : given;
   }
 }
 
@@ -180,17 +186,16 @@ heed_status heed__amin_backward(heed__backward *b) {
 
 /* ---- norm ---- */
 
-static inline float sign_of_float(float x) {
-  return (float)((x > 0.0f) - (x < 0.0f));
-}
-
 /* u and v: x and the norm; numbers: p, which is neither 0 nor infinite */
 static void norm_slope(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
                        size_t n) {
   const float *x = a, *norm = c;
   const double p = *numbers;
   if (p == 2) {
-    for (size_t i = 0; i < n; i++) dx[i] = norm[i] == 0.0f ? 0.0f : dy[i] * (x[i] / norm[i]);
+    for (size_t i = 0; i < n; i++) {
+      const float e = norm[i], given = dy[i] * (x[i] / e);
+      dx[i] = e == 0.0f ? 0.0f : given;
+    }
   } else if (p == 1) {
     for (size_t i = 0; i < n; i++) dx[i] = dy[i] * sign_of_float(x[i]);
   } else {

@@ -50,8 +50,10 @@ static void same_slope(float *dx, const float *share, const void *a, const void 
                        size_t n) {
   const float *x = a, *extreme = c;
   (void)numbers;
-  for (size_t i = 0; i < n; i++)
-    dx[i] = x[i] == extreme[i] || (x[i] != x[i] && extreme[i] != extreme[i]) ? share[i] : 0.0f;
+  for (size_t i = 0; i < n; i++) {
+    const float s = share[i], e = extreme[i], of_nan = x[i] != x[i] && e != e ? s : 0.0f;
+    dx[i] = x[i] == e ? s : of_nan;
+  }
 }
 
 /* The extreme element of the whole: those that equal it share dy. */
