@@ -438,7 +438,7 @@ static void assign_list(lua_State *L) {
 }
 
 /* x[…] = v for an integer or a list of integers and slices; false: something else is in the list. */
-static bool assign_part(lua_State *L, heed_tensor *x, int type, int64_t i) {
+static bool write_part(lua_State *L, heed_tensor *x, int type, int64_t i) {
   written w = {.part = to_record(x->storage->context, &w.noted)};
   if (type == LUA_TTABLE) {
     if (!view_table(L, x, &w.view, w.part)) return false;
@@ -479,12 +479,12 @@ static int write_index(lua_State *L) {
     if (element) {
       LHEED_TRY(L, heed__written(ctx, "index", x));
       heed__store(x->dtype, element, lheed_scalar(L, 3, "index", "the value"));
-    } else if (!assign_part(L, x, type, i)) {
+    } else if (!write_part(L, x, type, i)) {
       lua_settop(L, 3);
       assign_list(L);
     }
   } else if ((type == LUA_TNUMBER || type == LUA_TUSERDATA) && lheed_is_index(L, 2, &i)) {
-    (void)assign_part(L, x, type, i);
+    (void)write_part(L, x, type, i);
   } else if (lheed_test(L, 2, &lheed_tensor_type)) {
     assign_picks(L);
   } else {
