@@ -22,6 +22,8 @@ struct heed_backward_steps {
   parked_node *parked;  /* in the order of the list */
   heed_tensor **places; /* their gradients */
   size_t count;
+  heed__node **passed; /* nodes that have been gone through, and keep no gradient */
+  size_t passed_count, passed_capacity;
 };
 
 /* ---- Between two slices ---- */
@@ -34,13 +36,49 @@ static void release_parked(heed_backward_steps *s) {
   s->count = 0;
 }
 
-/* Takes the gradients out of the nodes. */
+/* Lets go of the nodes that have been gone through. spend: of what they saved, too. */
+static void release_passed(heed_backward_steps *s, bool spend) {
+  for (size_t i = 0; i < s->passed_count; i++) {
+    if (spend) heed__node_spend(s->passed[i]);
+    heed__node_drop(s->passed[i]);
+  }
+  heed__release(s->context, s->passed);
+  s->passed = NULL;
+  s->passed_count = s->passed_capacity = 0;
+}
+
+static bool waits(const heed__node *node) {
+  for (int i = 0; i < node->outputs; i++)
+    if (node->pending[i] != NULL) return true;
+  return node->gradient == NULL;
+}
+
+static heed_status reserve_passed(heed_backward_steps *s, size_t more) {
+  if (s->passed_count + more <= s->passed_capacity) return HEED_OK;
+  const size_t capacity = 2 * s->passed_capacity + more,
+               bytes = heed__array_bytes(capacity, sizeof(heed__node *));
+  heed__node **larger = heed__allocate(s->context, bytes);
+  if (larger == NULL) return heed__fail_memory(s->context, backward_steps_name, bytes);
+  if (s->passed_count > 0) memcpy(larger, s->passed, s->passed_count * sizeof(*larger));
+  heed__release(s->context, s->passed);
+  s->passed = larger;
+  s->passed_capacity = capacity;
+  return HEED_OK;
+}
+
+/* Takes the gradients out of the nodes. Those without any are set aside for good, so that the time of a slice
+ * does not grow with what has been done. */
 static heed_status park(heed_backward_steps *s) {
   uint64_t nodes = 0, outputs = 0;
+  size_t passed = 0;
   for (const heed__node *node = s->pass.touched; node != NULL; node = node->next) {
-    nodes++;
-    outputs += (uint64_t)node->outputs;
+    const bool kept = waits(node);
+    passed += !kept;
+    nodes += kept;
+    outputs += kept ? (uint64_t)node->outputs : 0;
   }
+  const heed_status status = reserve_passed(s, passed);
+  if (status) return status;
   const size_t bytes = heed__array_bytes(nodes, sizeof(parked_node)),
                more = heed__array_bytes(outputs, sizeof(heed_tensor *));
   s->parked = heed__allocate(s->context, bytes);
@@ -54,6 +92,10 @@ static heed_status park(heed_backward_steps *s) {
     next = node->next;
     node->next = NULL;
     node->is_touched = false;
+    if (!waits(node)) {
+      s->passed[s->passed_count++] = node;
+      continue;
+    }
     s->parked[s->count++] = (parked_node){node, place};
     memcpy(place, node->pending, (size_t)node->outputs * sizeof(*place));
     memset(node->pending, 0, (size_t)node->outputs * sizeof(*place));
@@ -144,6 +186,7 @@ heed_status heed_backward_steps_new(heed_context *ctx, int count, const heed_ten
 
 static void fail_steps(heed_backward_steps *s, heed_status status) {
   heed__pass_clean(&s->pass, false);
+  release_passed(s, false);
   s->pass = (heed__pass){.ctx = s->context};
   s->failed = status;
 }
@@ -179,6 +222,7 @@ heed_status heed_backward_steps_advance(heed_backward_steps *s, double seconds, 
   heed__resume_recording(ctx, recorder);
   if (s->finished) {
     heed__pass_clean(&s->pass, !s->pass.options.retain_graph);
+    release_passed(s, !s->pass.options.retain_graph);
     s->pass = (heed__pass){.ctx = ctx};
     s->done = s->total;
   } else if (status == HEED_OK) {
@@ -198,6 +242,7 @@ void heed_backward_steps_free(heed_backward_steps *s) {
     heed__node_drop(s->parked[i].node);
   }
   release_parked(s);
+  release_passed(s, false);
   heed__pass_clean(&s->pass, false);
   heed__release(ctx, s);
   heed__context_drop(ctx);
