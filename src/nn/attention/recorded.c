@@ -75,7 +75,7 @@ static heed_status check_projected(const recorded_pass *pass, const heed_module 
       heed__shape_text(have, y->ndim, y->shape), heed__shape_text(from, x->ndim, x->shape), (long long)size);
 }
 
-static heed_status project(recorded_pass *pass, heed__attention_stages *p, int i, heed_tensor **y) {
+static heed_status project_recorded(recorded_pass *pass, heed__attention_stages *p, int i, heed_tensor **y) {
   const heed__attention_module *a = (const heed__attention_module *)pass->m;
   heed_status status = apply(pass, p->part[i], p->from[i], y);
   if (status == HEED_OK)
@@ -133,7 +133,7 @@ heed_status heed__recorded_forward(heed_module *m, const heed_tensor *x, const h
   heed_status status = heed__attention_stages_begin(&p, m, x, options, NULL, out, taps);
   if (status != HEED_OK) return status;
   const heed_generator before = *p.options.generator;
-  for (int i = 0; i < 3 && status == HEED_OK; i++) status = project(&pass, &p, i, &heads[i]);
+  for (int i = 0; i < 3 && status == HEED_OK; i++) status = project_recorded(&pass, &p, i, &heads[i]);
   p.operands.q = heads[0];
   p.operands.k = heads[1];
   p.operands.v = heads[2];
