@@ -270,9 +270,9 @@ typedef struct heed__norm_backward_task {
 /* ---- Optimisers ---- */
 
 /* A step of an optimiser on n elements of a parameter x with the gradient g, in place. Products, sums,
- * quotients and roots are rounded one by one, in PyTorch's order: bit-identical in every table. `decay` · x is
- * added to the gradient unless it is 0; `maximize` negates the gradient first. The states are written before
- * they are used; of those that an option needs, the pointer is not read without it. */
+ * quotients and roots are rounded one by one, in PyTorch's order: bit-identical in every table. `decay` · x
+ * is added to the gradient unless it is 0; `maximize` negates the gradient first. The states are written
+ * before they are used; of those that an option needs, the pointer is not read without it. */
 typedef struct heed__sgd_rule {
   float rate; /* added to x: rate · the update; -lr */
   float decay, momentum;
@@ -283,14 +283,14 @@ typedef struct heed__sgd_rule {
 typedef struct heed__adam_rule {
   float rate; /* -lr / (1 - beta1^t), t from 1 */
   float decay;
-  float shrink; /* x · shrink comes first (AdamW: 1 - lr · weight_decay); 1: nothing */
+  float shrink;                     /* x · shrink comes first (AdamW: 1 - lr · weight_decay); 1: nothing */
   float beta1, rest1, beta2, rest2; /* rest: 1 - beta */
   float root;                       /* √(1 - beta2^t) */
   float eps;
   bool maximize, amsgrad;
 } heed__adam_rule;
 typedef struct heed__rmsprop_rule {
-  float rate; /* -lr */
+  float rate;                              /* -lr */
   float decay, momentum, alpha, rest, eps; /* rest: 1 - alpha */
   bool maximize, centered;
 } heed__rmsprop_rule;
@@ -349,8 +349,8 @@ typedef struct heed__rmsprop_rule {
     (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
   X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
   X(small_pass, void, (const heed__small_pass *pass))                                                        \
-  /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with          \
-     rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */    \
+  /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with         \
+     rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */   \
   X(sgd_step, void, (float *x, const float *g, float *momentum, size_t n, const heed__sgd_rule *rule))       \
   X(adam_step, void,                                                                                         \
     (float *x, const float *g, float *m, float *v, float *highest, size_t n, const heed__adam_rule *rule))   \
