@@ -19,13 +19,13 @@ end
 
 --- Compares the analyses of weights with a case.
 local function compare_weights(case, source)
-  close(golden(case.entropy), interpret.entropy(source), 5e-6)
-  close(golden(case.entropy) / math.log(2), interpret.entropy(source, { base = 2 }), 8e-6)
+  close(golden(case.entropy), interpret.entropy(source), 1e-5)
+  close(golden(case.entropy) / math.log(2), interpret.entropy(source, { base = 2 }), 1.5e-5)
   close(golden(case.distance), interpret.distance(source), 2e-5)
-  close(golden(case.sink_share), interpret.sink_share(source), 2e-6)
-  close(golden(case.two_share), interpret.sink_share(source, { tokens = 2 }), 2e-6)
-  close(golden(case.previous), interpret.previous_token_score(source), 2e-6)
-  close(golden(case.rollout), interpret.rollout(source), 2e-6)
+  close(golden(case.sink_share), interpret.sink_share(source), 5e-6)
+  close(golden(case.two_share), interpret.sink_share(source, { tokens = 2 }), 5e-6)
+  close(golden(case.previous), interpret.previous_token_score(source), 5e-6)
+  close(golden(case.rollout), interpret.rollout(source), 5e-6)
   local layers = case.agreement.shape[1] -- the last of them
   local function last(x) return x:narrow(1, x.shape[1] - layers + 1, layers) end
   close(golden(case.agreement), last(interpret.agreement(source)), 5e-6)
@@ -47,12 +47,12 @@ for _, name in ipairs { "gpt2", "llama" } do
     end)
 
     it("gives PyTorch's induction scores, by period and by ids", function()
-      close(golden(case.induction), interpret.induction_score(cache, { period = case.period }), 2e-6)
-      close(golden(case.induction), interpret.induction_score(cache, { ids = ids }), 2e-6)
+      close(golden(case.induction), interpret.induction_score(cache, { period = case.period }), 5e-6)
+      close(golden(case.induction), interpret.induction_score(cache, { ids = ids }), 5e-6)
     end)
 
     it("runs the model for a rollout", function()
-      close(golden(case.rollout), interpret.rollout(model, ids), 2e-6)
+      close(golden(case.rollout), interpret.rollout(model, ids), 5e-6)
     end)
 
     it("gives PyTorch's logit lens", function()
