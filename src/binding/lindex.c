@@ -47,8 +47,8 @@ static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view, he
         if (lheed_read_slice(L, "dimension", d + 1, slice) > 0) {
           step = slice[2];
           if (part != NULL) part->name = "SliceBackward0";
-          LHEED_TRY(L,
-                    heed__check_slice(ctx, "index", slice[0], slice[1], step, d, x->shape[d], &start, &count));
+          LHEED_TRY(
+              L, heed__check_slice(ctx, "index", slice[0], slice[1], step, d, x->shape[d], &start, &count));
         }
       }
       lua_pop(L, 1);
@@ -246,7 +246,9 @@ static void push_is_parameter(lua_State *L) {
 static void push_reversed(lua_State *L) {
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "T", "x");
-  LHEED_TRY(L, heed__reverse_dims(x->storage->context, "T", x, out));
+  int dims[HEED_MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) dims[d] = x->ndim - d;
+  LHEED_TRY(L, heed__permute(x->storage->context, "T", x, x->ndim, dims, out));
 }
 
 /* x.mT: the last two dimensions exchanged */

@@ -15,8 +15,8 @@ heed_status heed__index_select_backward(heed__backward *b) {
   heed_tensor index, *made = NULL;
   heed_status status = heed__backward_zeros(b, 0, &made);
   if (status == HEED_OK)
-    status = heed__index_add(b->ctx, b->function, made, heed__backward_dim(b), heed__backward_input(b, 1, &index),
-                             b->dy[0], heed_integer(1));
+    status = heed__index_add(b->ctx, b->function, made, heed__backward_dim(b),
+                             heed__backward_input(b, 1, &index), b->dy[0], heed_integer(1));
   return heed__backward_give(b, 0, status, made);
 }
 
@@ -97,7 +97,8 @@ heed_status heed__repeat_interleave_each_backward(heed__backward *b) {
     status =
         heed__full(b->ctx, b->function, HEED_FLOAT32, v->first ? 1 : x->ndim, shape, heed_number(0), &made);
   if (status == HEED_OK)
-    status = heed__index_add(b->ctx, b->function, made, heed__backward_dim(b), index, b->dy[0], heed_integer(1));
+    status =
+        heed__index_add(b->ctx, b->function, made, heed__backward_dim(b), index, b->dy[0], heed_integer(1));
   if (status == HEED_OK) status = heed__reshape(b->ctx, b->function, made, x->ndim, x->dims, &b->dx[0]);
   heed_tensor_free(numbers);
   heed_tensor_free(index);

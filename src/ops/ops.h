@@ -482,10 +482,6 @@ heed_status heed__transpose(heed_context *ctx, const char *function, const heed_
 /** x itself, or a matrix transposed. */
 HEED_MUST_USE
 heed_status heed__t(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out);
-/** All dimensions in reverse. */
-HEED_MUST_USE
-heed_status heed__reverse_dims(heed_context *ctx, const char *function, const heed_tensor *x,
-                               heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__permute(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
                           const int *dims, heed_tensor **out);

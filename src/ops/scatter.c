@@ -271,8 +271,7 @@ heed_status heed_index_add(heed_context *ctx, heed_tensor *x, int dim, const hee
 
 heed_status heed__index_copy(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                              const heed_tensor *index, const heed_tensor *source) {
-  const heed_status status =
-      put_slices(ctx, function, x, &dim, index, source, false, HEED_SCATTER_REPLACE);
+  const heed_status status = put_slices(ctx, function, x, &dim, index, source, false, HEED_SCATTER_REPLACE);
   return record_slices(ctx, status, HEED__OP_index_copy, x, dim, index, source, 1);
 }
 

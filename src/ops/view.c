@@ -202,15 +202,6 @@ heed_status heed__t(heed_context *ctx, const char *function, const heed_tensor *
   return give_as(ctx, function, HEED__OP_t, x, &view, NULL, out);
 }
 
-heed_status heed__reverse_dims(heed_context *ctx, const char *function, const heed_tensor *x,
-                               heed_tensor **out) {
-  heed_tensor view;
-  heed__view_values values = {.order = {0}};
-  for (int d = 0; d < x->ndim; d++) values.order[d] = x->ndim - 1 - d;
-  heed__permute_on_stack(&view, x, values.order);
-  return give_as(ctx, function, HEED__OP_permute, x, &view, &values, out);
-}
-
 heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
   HEED__ENTER(ctx, "transpose", x, out);
   return heed__transpose(ctx, "transpose", x, dim1, dim2, out);

@@ -12,12 +12,12 @@ enum { STEPS = 12 };
 typedef struct graph {
   heed_context *ctx;
   heed_tensor *x, *w, *index, *mask; /* index: int64 [side] */
-  heed_tensor *t[STEPS], *joined; /* joined: y, or NULL: the last t */
+  heed_tensor *t[STEPS], *joined;    /* joined: y, or NULL: the last t */
 } graph;
 
 typedef heed_status build(graph *g);
 
-#define STEP(call) \
+#define STEP(call)                                                                                           \
   if (!status) status = call
 #define OUT(i) &g->t[i]
 
@@ -220,7 +220,8 @@ static void check_lowp(heed_context *ctx) {
   static const heed_dtype dtypes[] = {HEED_BFLOAT16, HEED_FLOAT16, HEED_INT8};
   enum { M = 5, N = 70, K = 130 };
   for (int d = 0; d < 3; d++) {
-    heed_tensor *x = NULL, *whole = NULL, *weight = NULL, *scale = NULL, *wide = NULL, *bias = NULL, *y = NULL;
+    heed_tensor *x = NULL, *whole = NULL, *weight = NULL, *scale = NULL, *wide = NULL, *bias = NULL,
+                *y = NULL;
     heed_tensor *dy = NULL;
     assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(M, K), &x));
     assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(N, K), &whole));

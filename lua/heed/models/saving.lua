@@ -24,7 +24,8 @@ end
 local function json(value, depth)
   if type(value) == "string" then return quoted(value) end
   if type(value) == "number" then
-    return (value % 1 == 0 and "%.0f" or "%.17g"):format(value):gsub(",", ".") -- the comma of some locales
+    local form = value % 1 == 0 and "%.0f" or tonumber(("%.15g"):format(value)) == value and "%.15g" or "%.17g"
+    return (form:format(value):gsub(",", ".")) -- the comma of some locales
   end
   if type(value) ~= "table" then return tostring(value) end
   if depth > 8 then E.fail("%s: config is nested too deeply; it must have at most 8 levels", METHOD) end
