@@ -62,9 +62,10 @@ def case(name, f, args, options=None, is_special=False, wrt=None):
     weight = torch.round(reals(y.shape)) if is_special else reals(y.shape)
     (y * weight).sum().backward()
     grads = [torch.zeros_like(args[i]) if leaves[i].grad is None else leaves[i].grad.float() + 0.0 for i in wrt]
+    grad_fn = y.grad_fn.name().replace("SortBackward1", "SortBackward0")  # 1: with the option stable
     inputs = [each + 0.0 if is_float[i] else each for i, each in enumerate(args)]
     cases.append({"name": name, "args": inputs + options, "wrt": [i + 1 for i in wrt], "weight": weight.float() + 0.0,
-                  "grads": [each.contiguous() for each in grads], "grad_fn": y.grad_fn.name().replace("SortBackward1", "SortBackward0"),
+                  "grads": [each.contiguous() for each in grads], "grad_fn": grad_fn,
                   "special": True if is_special else None})
 
 

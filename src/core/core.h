@@ -172,6 +172,7 @@ struct heed_context {
   bool skip_init;                        /* heed_skip_init */
   int64_t watched;                       /* modules whose flag `watched` is set */
   const struct heed__recorder *recorder; /* NULL: operations are not recorded */
+  void *spare;                           /* memory for a node, when nothing may fail; or NULL (node.c) */
   struct heed__node *unreferenced;       /* nodes that are being freed (node.c) */
   bool frees_nodes;
   uint64_t recorded;           /* the number of the last recorded node */

@@ -8,6 +8,20 @@
 
 #define ALIGNED(bytes) (((bytes) + 15) / 16 * 16)
 
+/* Three inputs and a result of 16 dimensions need 2 KB. */
+#define SPARE_BYTES ((size_t)4096)
+
+heed_status heed__spare_make(heed_context *ctx, const char *function) {
+  if (ctx->spare != NULL) return HEED_OK;
+  ctx->spare = heed__allocate(ctx, SPARE_BYTES);
+  return ctx->spare != NULL ? HEED_OK : heed__fail_memory(ctx, function, SPARE_BYTES);
+}
+
+void heed__spare_free(heed_context *ctx) {
+  heed__release(ctx, ctx->spare);
+  ctx->spare = NULL;
+}
+
 heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved, int dims, size_t values) {
   assert(inputs >= 0 && outputs > 0 && saved >= 0 && dims >= 0);
   const size_t at_inputs = ALIGNED(sizeof(heed__node)),
@@ -19,6 +33,10 @@ heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved
                at_outputs = at_values + ALIGNED(values),
                bytes = at_outputs + heed__array_bytes((uint64_t)inputs, sizeof(uint32_t));
   char *block = heed__allocate(ctx, bytes);
+  if (block == NULL && bytes <= SPARE_BYTES) {
+    block = ctx->spare;
+    ctx->spare = NULL;
+  }
   if (block == NULL) return NULL;
   memset(block, 0, bytes);
   heed__node *node = (heed__node *)(void *)block;

@@ -212,20 +212,24 @@ static heed_status check_write(heed_context *ctx, const char *function, const he
                       "%s: the tensor that is written is a view of one that is recorded; change that one "
                       "(x[i] = value), or a clone",
                       function);
-  return HEED_OK;
+  return heed__spare_make(ctx, function);
 }
 
 /* ---- Operations in place ---- */
 
 /* Replaces inputs that writing to out would change by copies of the same history, if the gradient of the
- * operation needs their elements. */
+ * operation needs their elements. Allocates all that recording it will need, beside its node. */
 static heed_status keep(heed_context *ctx, int op, int inputs, const heed_tensor *out,
                         const heed_tensor **input, heed_tensor **copy) {
   const heed__gradient *gradient = heed__gradient_of((heed__op)op);
   uint32_t needs = 0;
   for (int i = 0; i < inputs; i++) {
-    if (input[i] != NULL && gradient->needs_count > 0 && heed__wants_gradient(input[i]))
-      needs |= needs_of(gradient, i);
+    heed__leaf *leaf;
+    if (input[i] == NULL || gradient->needs_count == 0 || !heed__wants_gradient(input[i])) continue;
+    needs |= needs_of(gradient, i);
+    if (input[i]->node != NULL) continue;
+    const heed_status status = heed__leaf_make(ctx, gradient->function, input[i], &leaf);
+    if (status != HEED_OK) return status;
   }
   for (int i = 0; i < inputs; i++) {
     const heed_tensor *x = input[i];
@@ -245,6 +249,7 @@ bool heed_set_recording(heed_context *ctx, bool on) {
   if (ctx == NULL) return false;
   const bool was = ctx->recorder != NULL;
   ctx->recorder = on ? &recorder : NULL;
+  if (!on) heed__spare_free(ctx);
   return was;
 }
 

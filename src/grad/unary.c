@@ -1,6 +1,4 @@
 /* Gradients of elementwise operations on one tensor: from x, its input, or y, its result, in one pass. */
-#include <math.h>
-
 #include "grad.h"
 
 /* PyTorch's formulas, with its values at kinks and poles. v: x or y, d: the gradient of y. */
@@ -41,7 +39,6 @@ OF_RESULT(expm1, d *(v + 1.0f))
 OF_INPUT(log2, d / (v * 0.69314718f))
 OF_INPUT(log10, d / (v * 2.30258509f))
 OF_INPUT(log1p, d / (v + 1.0f))
-OF_INPUT(erf, d *(1.12837917f * expf(-(v * v))))
 OF_INPUT(nan_to_num, d *(v - v == 0.0f ? 1.0f : 0.0f))
 
 heed_status heed__tanh_backward(heed__backward *b) {
@@ -58,6 +55,20 @@ heed_status heed__sigmoid_backward(heed__backward *b) {
 
 heed_status heed__neg_backward(heed__backward *b) {
   return heed_neg(b->ctx, b->dy[0], &b->dx[0]);
+}
+
+/* 2 / √π · e^(-x²) */
+heed_status heed__erf_backward(heed__backward *b) {
+  heed_tensor x, *slope = NULL;
+  heed__number root;
+  const heed_tensor *factor = heed__number_tensor(&root, heed_number(1.1283791670955126));
+  heed_status status = heed_square(b->ctx, heed__backward_input(b, 0, &x), &slope);
+  if (status == HEED_OK) status = heed_neg(b->ctx, slope, &slope);
+  if (status == HEED_OK) status = heed_exp(b->ctx, slope, &slope);
+  if (status == HEED_OK) status = heed_mul(b->ctx, slope, factor, &slope);
+  if (status == HEED_OK) status = heed_mul(b->ctx, b->dy[0], slope, &b->dx[0]);
+  heed_tensor_free(slope);
+  return status;
 }
 
 heed_status heed__sin_backward(heed__backward *b) {

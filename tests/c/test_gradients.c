@@ -447,6 +447,36 @@ static void writing_over_an_input_changes_no_gradient(void **state) {
   }
 }
 
+/* Neither the elements nor the history of a tensor change if the call fails: it can be repeated. */
+static heed_status failing_in_place(heed_context *ctx) {
+  case_of c;
+  float before[N];
+  heed_tensor *y = NULL;
+  heed_status status = begin_case(ctx, failing, ROWS, COLUMNS, &c);
+  heed_set_recording(ctx, true);
+  if (status == HEED_OK) status = heed_exp(ctx, c.a, &y);
+  if (status == HEED_OK) {
+    memcpy(before, y->data, sizeof before);
+    status = failing->call(ctx, y, c.b, &y);
+    if (status != HEED_OK) {
+      assert_memory_equal(y->data, before, sizeof before);
+      assert_string_equal(heed_tensor_grad_fn(y), "ExpBackward0");
+    }
+  }
+  heed_set_recording(ctx, false);
+  heed_tensor_free(y);
+  free_case(&c);
+  return status;
+}
+
+static void failing_in_place_changes_nothing(void **state) {
+  (void)state;
+  for (size_t k = 0; k < DROPOUT && rows[k].each != NULL; k++) {
+    failing = &rows[k];
+    survives_every_failing_allocation(failing_in_place);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gradients_are_near_double),
@@ -454,6 +484,7 @@ int main(void) {
       TEST(a_cancelled_pass_can_be_repeated),
       TEST(threads_change_no_bit),
       TEST(writing_over_an_input_changes_no_gradient),
+      cmocka_unit_test(failing_in_place_changes_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
