@@ -21,7 +21,7 @@ static heed_cross_entropy_options loss_options(lua_State *L, int first, const ch
 }
 
 /* cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing) */
-static int cross_entropy(lua_State *L) {
+static int call_cross_entropy(lua_State *L) {
   static const char function[] = "cross_entropy";
   lheed_begin(L);
   lua_settop(L, 6);
@@ -34,7 +34,7 @@ static int cross_entropy(lua_State *L) {
 }
 
 /* linear_cross_entropy(x, linear_weight, bias, target, weight, ignore_index, reduction, label_smoothing) */
-static int linear_cross_entropy(lua_State *L) {
+static int call_linear_cross_entropy(lua_State *L) {
   static const char function[] = "linear_cross_entropy";
   lheed_begin(L);
   lua_settop(L, 8);
@@ -62,8 +62,8 @@ static int padded_embedding(lua_State *L) {
 }
 
 void lheed_open_losses(lua_State *L) {
-  static const luaL_Reg primitives[] = {{"cross_entropy", cross_entropy},
-                                        {"linear_cross_entropy", linear_cross_entropy},
+  static const luaL_Reg primitives[] = {{"cross_entropy", call_cross_entropy},
+                                        {"linear_cross_entropy", call_linear_cross_entropy},
                                         {"embedding", padded_embedding},
                                         {NULL, NULL}};
   lheed_add(L, "modules", primitives);

@@ -7,7 +7,7 @@
 /* ---- Steps ---- */
 
 /* Option i, from 0, of the list at stack slot 2, of a group whose first one is `first`. */
-static double number_at(lua_State *L, lua_Unsigned first, int i) {
+static double number_of_list(lua_State *L, lua_Unsigned first, int i) {
   lua_rawgeti(L, 2, (lua_Integer)(first + (lua_Unsigned)i) + 1);
   const double value = lua_isboolean(L, -1) ? lua_toboolean(L, -1) : luaL_checknumber(L, -1);
   lua_pop(L, 1);
@@ -18,8 +18,8 @@ enum { SGD_VALUES = 6, ADAM_VALUES = 8, RMSPROP_VALUES = 7 };
 
 /* Reads the options of a group; returns how many there are. */
 static lua_Unsigned read_optimizer(lua_State *L, heed__optimizer *o, lua_Unsigned first) {
-#define NUMBER(i) number_at(L, first, i)
-#define FLAG(i)   (number_at(L, first, i) != 0)
+#define NUMBER(i) number_of_list(L, first, i)
+#define FLAG(i)   (number_of_list(L, first, i) != 0)
   switch (o->kind) {
   case HEED__SGD:
     o->sgd = (heed_sgd_options){.size = sizeof o->sgd,
@@ -169,7 +169,7 @@ static int optimizer_step(lua_State *L) {
 /* ---- Lists of tensors ---- */
 
 /* Reads the list at stack slot 1, which is replaced by a copy that keeps the tensors alive. */
-static heed_tensor **read_list(lua_State *L, const char *function, int64_t *count) {
+static heed_tensor **read_tensor_list(lua_State *L, const char *function, int64_t *count) {
   luaL_checktype(L, 1, LUA_TTABLE);
   const lua_Unsigned length = lheed_own_list(L, 1, function);
   heed_tensor **x = lua_newuserdatauv(L, heed__array_bytes(length + 1, sizeof *x), 0);
@@ -190,7 +190,7 @@ static int find_twice_of(lua_State *L) {
   lua_settop(L, 2);
   const char *function = luaL_checkstring(L, 2);
   int64_t count, first, second;
-  heed_tensor **x = read_list(L, function, &count);
+  heed_tensor **x = read_tensor_list(L, function, &count);
   LHEED_TRY(L, heed__find_twice(ctx, function, count, READ_ONLY(x), &first, &second));
   if (first == 0) return 0;
   lua_pushinteger(L, (lua_Integer)first);
@@ -203,7 +203,7 @@ static int forget_grads(lua_State *L) {
   lheed_begin(L);
   lua_settop(L, 1);
   int64_t count;
-  heed_tensor **x = read_list(L, "zero_grad", &count);
+  heed_tensor **x = read_tensor_list(L, "zero_grad", &count);
   for (int64_t i = 0; i < count; i++) {
     if (heed_tensor_grad(x[i]) != NULL) LHEED_TRY(L, heed_tensor_set_grad(x[i], NULL));
   }
@@ -216,7 +216,7 @@ static int total_norm_of(lua_State *L) {
   lua_settop(L, 2);
   const double p = luaL_checknumber(L, 2);
   int64_t count;
-  heed_tensor **x = read_list(L, "get_total_norm", &count);
+  heed_tensor **x = read_tensor_list(L, "get_total_norm", &count);
   double norm;
   LHEED_TRY(L, heed__total_norm(ctx, "get_total_norm", count, READ_ONLY(x), p, &norm));
   lua_pushnumber(L, norm);
@@ -230,7 +230,7 @@ static int clip_norm(lua_State *L) {
   lua_settop(L, 4);
   const double max_norm = luaL_checknumber(L, 2), p = luaL_checknumber(L, 3);
   int64_t count;
-  heed_tensor **x = read_list(L, "clip_grad_norm_", &count);
+  heed_tensor **x = read_tensor_list(L, "clip_grad_norm_", &count);
   double norm;
   if (lua_toboolean(L, 4)) {
     LHEED_TRY(L, heed__clip_grad_norm(ctx, "clip_grad_norm_", count, x, INFINITY, p, &norm));
@@ -250,7 +250,7 @@ static int clip_value(lua_State *L) {
   lua_settop(L, 2);
   const double value = luaL_checknumber(L, 2);
   int64_t count;
-  heed_tensor **x = read_list(L, "clip_grad_value_", &count);
+  heed_tensor **x = read_tensor_list(L, "clip_grad_value_", &count);
   LHEED_TRY(L, heed__clip_grad_value(ctx, "clip_grad_value_", count, x, value));
   return lheed_return(L, 0);
 }

@@ -164,7 +164,7 @@ static void step_elements(const heed__kernels *k, const heed__update *u, float *
   }
 }
 
-static bool is_contiguous(const heed__update *u) {
+static bool is_row_major(const heed__update *u) {
   for (int i = 0; i < HEED__UPDATE_STATES; i++) {
     if (u->state[i] != NULL && !heed_tensor_is_contiguous(u->state[i])) return false;
   }
@@ -175,7 +175,7 @@ static void step_block(void *user, int64_t block, int64_t i, int64_t first, int6
   const update_run *run = user;
   const heed__update *u = &run->updates[i];
   float moved[2 + HEED__UPDATE_STATES][HEED__MOVED_ELEMENTS];
-  const int64_t most = is_contiguous(u) ? count : HEED__MOVED_ELEMENTS;
+  const int64_t most = is_row_major(u) ? count : HEED__MOVED_ELEMENTS;
   (void)block;
   for (int64_t from = first, end = first + count; from < end; from += most) {
     const int64_t n = heed__min(most, end - from);
