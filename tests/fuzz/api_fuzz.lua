@@ -276,8 +276,10 @@ end
 -- Internal functions, whose callers are responsible for the messages.
 local never = {
   ["core.open"] = true, ["core.raise"] = true, ["core.frame"] = true, ["modules.install"] = true,
-  ["modules.guard"] = true, ["modules.indices"] = true,
+  ["modules.guard"] = true,
 }
+-- Internal functions that take the name with which their messages begin, here a random one.
+local unjudged = { ["modules.indices"] = true }
 
 local function step()
   local target = one_of(targets)
@@ -304,7 +306,7 @@ local function step()
   if results[1] then
     remember(results[2])
     remember(results[3])
-  else
+  elseif not unjudged[target[1]] then
     check_message(target[1], arguments, results[2])
   end
 end
