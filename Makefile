@@ -28,6 +28,8 @@ DEBUG ?=
 V ?=
 ## folder of downloaded models
 MODELS ?= build/models
+## folder of downloaded texts
+TEXTS ?= build/texts
 
 # Packages are looked up with pkg-config when a make starts, so packages that were just installed are visible only to a
 # new make. Each target of INSTALLING therefore installs the groups of packages in `needs`, runs the command `prepare`,

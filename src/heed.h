@@ -335,6 +335,174 @@ HEED_API bool heed_tensor_is_contiguous(const heed_tensor *x); /* row-major with
 HEED_API bool heed_tensor_is_parameter(const heed_tensor *x);
 HEED_API void heed_tensor_set_parameter(heed_tensor *x, bool parameter);
 
+/* ---- Gradients (grad/) ---- */
+
+/* While a context records, operations whose inputs want a gradient remember, in nodes that hang on their
+ * results, what a backward pass needs. A node is freed with the last tensor that it leads to. A leaf is a
+ * tensor that was not computed by a recorded operation; parameters are leaves that want a gradient from the
+ * beginning. Recording is off until it is turned on, and then costs nothing where no input wants a gradient.
+ *
+ * Gradients are float32 tensors of the shape of their tensor. They are not recorded themselves: there are no
+ * second derivatives. Writing in place to a tensor that a node has saved makes the backward pass fail with a
+ * message that names both operations; to a leaf that wants a gradient it is an error while operations are
+ * recorded. The host's own writes (heed_tensor_data) are not noticed. */
+
+/** Turns recording on or off; returns what it was. */
+HEED_API bool heed_set_recording(heed_context *ctx, bool on);
+HEED_API bool heed_is_recording(const heed_context *ctx);
+
+/** Whether a gradient of x is wanted: x is a leaf for which it was asked, or was computed from such. */
+HEED_API bool heed_tensor_requires_grad(const heed_tensor *x);
+/** Asks for a gradient of the leaf x and of its aliases, or no more. Errors: DTYPE (not float32), ARGUMENT
+ * (on is false, and x was computed: use heed_tensor_detach), MEMORY. */
+HEED_CALL heed_tensor_require_grad(heed_tensor *x, bool on);
+/** Whether no recorded operation computed x. */
+HEED_API bool heed_tensor_is_leaf(const heed_tensor *x);
+/** What computed x, as PyTorch names it ("MulBackward0"); NULL for a leaf. */
+HEED_API const char *heed_tensor_grad_fn(const heed_tensor *x);
+/** The gradient of a leaf, or of a tensor that keeps its own; NULL: none yet. Borrowed, until the next call
+ * that changes it. */
+HEED_API const heed_tensor *heed_tensor_grad(const heed_tensor *x);
+/** Replaces the gradient of a leaf, whose elements are shared; NULL removes it. Errors: SHAPE, DTYPE,
+ * ARGUMENT (x was computed), MEMORY. */
+HEED_CALL heed_tensor_set_grad(heed_tensor *x, const heed_tensor *grad);
+/** Makes a tensor that was computed keep its gradient, too. Errors: ARGUMENT (x wants no gradient). */
+HEED_CALL heed_tensor_retain_grad(heed_tensor *x);
+/** Another tensor that shares the elements of x and wants no gradient. */
+HEED_CALL heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
+
+/* Called in a backward pass with the gradient of a tensor, borrowed, before it is used. May store another
+ * one, new and of the same shape, in *out, which heed takes over. May call functions of heed. */
+typedef heed_status heed_gradient_hook(void *user, const heed_tensor *gradient, heed_tensor **out);
+/** Adds a hook to x, which must want a gradient; *id is for removing it. release (may be NULL) is called when
+ * the hook is removed or the graph freed. Errors: ARGUMENT, MEMORY; then release is not called. */
+HEED_CALL heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void (*release)(void *user),
+                               void *user, int64_t *id);
+HEED_API void heed_tensor_remove_hook(heed_tensor *x, int64_t id);
+
+typedef struct heed_backward_options {
+  size_t size;         /* sizeof(heed_backward_options) */
+  bool retain_graph;   /* what nodes saved stays, so that the pass can be repeated */
+  bool detect_anomaly; /* a gradient with nan is an error that names the operation that made it */
+} heed_backward_options;
+
+/** Adds the gradients of the sum over i of y[i] · dy[i] to those of the leaves. dy[i] (float32, of the shape
+ * of y[i]) may be NULL, and so may dy, for a y[i] of one element: 1. options NULL: none. After an error,
+ * MEMORY, LIMIT and CANCELLED included, every gradient is as before, and the pass can be repeated. Errors:
+ * ARGUMENT (y[i] wants no gradient; saved tensors were given back or changed; a backward pass is running),
+ * SHAPE, DTYPE. */
+HEED_CALL heed_backward(heed_context *ctx, int count, const heed_tensor *const *y,
+                        const heed_tensor *const *dy, const heed_backward_options *options);
+/** The gradients with respect to x[0…nx - 1] as new tensors, in dx; the gradients of leaves do not change.
+ * dx[i] is NULL if y does not depend on x[i]. Errors: as heed_backward; ARGUMENT (x[i] wants no gradient).
+ */
+HEED_CALL heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, const heed_tensor *const *dy,
+                    int nx, const heed_tensor *const *x, heed_tensor **dx,
+                    const heed_backward_options *options);
+
+/* A backward pass in slices of time, for programs that must not stand still. Its result is that of
+ * heed_backward, bit for bit; the gradients of leaves change at its end, all of them or, after an error,
+ * none. Between two slices everything may be used, the graph by other passes, too. */
+typedef struct heed_backward_steps heed_backward_steps;
+/** Begins a pass; the arguments and errors are those of heed_backward. */
+HEED_CALL heed_backward_steps_new(heed_context *ctx, int count, const heed_tensor *const *y,
+                                  const heed_tensor *const *dy, const heed_backward_options *options,
+                                  heed_backward_steps **out);
+/** Goes on for that many seconds, at least through one operation, which is not divided. Errors: as
+ * heed_backward; after one the pass cannot go on, and another one can begin. */
+HEED_CALL heed_backward_steps_advance(heed_backward_steps *steps, double seconds, bool *done);
+/** The operations that are done, of all. Either may be NULL. */
+HEED_API void heed_backward_steps_progress(const heed_backward_steps *steps, int64_t *done, int64_t *total);
+HEED_API void heed_backward_steps_free(heed_backward_steps *steps); /* NULL is allowed; nothing changes */
+
+/* An operation of the host's with a gradient. */
+typedef struct heed_function {
+  size_t size;      /* sizeof(heed_function) */
+  const char *name; /* "Clip"; copied */
+  /* dy: the gradients of the results, NULL where there is none. Stores new gradients of the inputs in dx,
+   * which heed takes over, or leaves NULL for none. May call functions of heed. */
+  heed_status (*backward)(void *user, int outputs, const heed_tensor *const *dy, int inputs,
+                          heed_tensor **dx);
+  void (*release)(void *user); /* called when the node is freed; NULL: nothing to release */
+  void *user;
+} heed_function;
+/** Records that f computed y[0…outputs - 1] from x[0…inputs - 1]; y, new tensors of float32, then lead to x.
+ * Has no effect, and returns OK with *recorded false, if nothing is recorded or no x wants a gradient: f's
+ * release is then not called. Errors: ARGUMENT, DTYPE, MEMORY. */
+HEED_CALL heed_record(heed_context *ctx, const heed_function *f, int inputs, const heed_tensor *const *x,
+                      int outputs, heed_tensor *const *y, bool *recorded);
+
+/* ---- Optimisers (grad/optimizers.c, grad/clip.c) ---- */
+
+/* One step of an optimiser over all of a model's parameters, in one pass over memory, with PyTorch's numbers
+ * and defaults. Of `count` parameters x[i], float32 of any strides, each is changed by its gradient dx[i], of
+ * its shape; x[i] is left as it is where dx[i] is NULL, or where dx is NULL and heed_tensor_grad(x[i]) is.
+ * The states are tensors of the shape of their parameter, zeros at first, one for each parameter with a
+ * gradient, which the step changes as well; steps[i], 0 at first, counts the steps of x[i].
+ *
+ * All or nothing: after an error nothing has changed, and what has begun is not stopped by a limit or by
+ * heed_cancel; those are checked before. Nothing is recorded. The bits of the result depend neither on the
+ * number of threads nor on the processor.
+ *
+ * Errors: ARGUMENT (an option out of range; x[i] was computed, has elements that share memory, or is there
+ * twice), DTYPE, SHAPE, MEMORY, LIMIT, CANCELLED. Initialise the options with their init function; the
+ * comments give the defaults. options NULL: the defaults. */
+
+typedef struct heed_sgd_options {
+  size_t size; /* sizeof(heed_sgd_options) */
+  double lr;   /* 1e-3 */
+  double momentum, dampening, weight_decay;
+  bool nesterov; /* needs a momentum, and no dampening */
+  bool maximize; /* the step goes up instead of down */
+} heed_sgd_options;
+HEED_API void heed_sgd_options_init(heed_sgd_options *options, size_t size);
+/** momentum may be NULL if options->momentum is 0. */
+HEED_CALL heed_sgd_step(heed_context *ctx, int64_t count, heed_tensor *const *x, const heed_tensor *const *dx,
+                        heed_tensor *const *momentum, int64_t *steps, const heed_sgd_options *options);
+
+typedef struct heed_adam_options {
+  size_t size;         /* sizeof(heed_adam_options) */
+  double lr;           /* 1e-3 */
+  double beta1, beta2; /* 0.9, 0.999 */
+  double eps;          /* 1e-8 */
+  double weight_decay; /* 0; PyTorch's default of AdamW is 0.01 */
+  bool decoupled;      /* AdamW: x shrinks by lr · weight_decay; otherwise the decay joins the gradient */
+  bool amsgrad, maximize;
+} heed_adam_options;
+HEED_API void heed_adam_options_init(heed_adam_options *options, size_t size);
+/** m, v: the averages of the gradients and of their squares. highest, the largest v so far, may be NULL
+ * without amsgrad. Sources: arXiv:1412.6980, arXiv:1711.05101 (AdamW), arXiv:1904.09237 (AMSGrad). */
+HEED_CALL heed_adam_step(heed_context *ctx, int64_t count, heed_tensor *const *x,
+                         const heed_tensor *const *dx, heed_tensor *const *m, heed_tensor *const *v,
+                         heed_tensor *const *highest, int64_t *steps, const heed_adam_options *options);
+
+typedef struct heed_rmsprop_options {
+  size_t size;  /* sizeof(heed_rmsprop_options) */
+  double lr;    /* 1e-2 */
+  double alpha; /* 0.99 */
+  double eps;   /* 1e-8 */
+  double weight_decay, momentum;
+  bool centered, maximize;
+} heed_rmsprop_options;
+HEED_API void heed_rmsprop_options_init(heed_rmsprop_options *options, size_t size);
+/** square: the average of the gradients' squares. mean, of the gradients, may be NULL unless centered;
+ * momentum if options->momentum is 0. */
+HEED_CALL heed_rmsprop_step(heed_context *ctx, int64_t count, heed_tensor *const *x,
+                            const heed_tensor *const *dx, heed_tensor *const *square,
+                            heed_tensor *const *mean, heed_tensor *const *momentum, int64_t *steps,
+                            const heed_rmsprop_options *options);
+
+/** The norm of all elements of `count` float32 tensors together: of order p, above 0, or INFINITY for the
+ * largest magnitude. Summed in double. Those that are NULL are left out. Errors: ARGUMENT, DTYPE, MEMORY. */
+HEED_CALL heed_total_norm(heed_context *ctx, int64_t count, const heed_tensor *const *x, double p,
+                          double *norm);
+/** Multiplies the gradients of the parameters, in place, by max_norm / (norm + 1e-6), if that is less than 1.
+ * Parameters without a gradient are left out. *norm (may be NULL) is the norm before. */
+HEED_CALL heed_clip_grad_norm(heed_context *ctx, int64_t count, heed_tensor *const *x, double max_norm,
+                              double p, double *norm);
+/** Limits the elements of the gradients of the parameters to -value…value, in place. */
+HEED_CALL heed_clip_grad_value(heed_context *ctx, int64_t count, heed_tensor *const *x, double value);
+
 /* ---- Making tensors (ops/create.c) ---- */
 
 /** All elements are `value`. Errors: SHAPE, MEMORY. */
@@ -718,6 +886,39 @@ HEED_CALL heed_linear_int8(heed_context *ctx, const heed_tensor *x, const heed_t
  * int64, from 1. Errors: INDEX (names the first id out of range), DTYPE, SHAPE, MEMORY. */
 HEED_CALL heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
                          heed_tensor **out);
+
+/* ---- Losses of classes (ops/cross_entropy.c) ---- */
+
+typedef enum heed_reduction {
+  HEED_REDUCTION_MEAN, /* the sum, divided by the sum of the targets' weights */
+  HEED_REDUCTION_SUM,
+  HEED_REDUCTION_NONE /* a loss for each target */
+} heed_reduction;
+
+/* Initialise it with heed_cross_entropy_options_init. The comments give the defaults. */
+typedef struct heed_cross_entropy_options {
+  size_t size;               /* sizeof(heed_cross_entropy_options) */
+  const heed_tensor *weight; /* NULL. A factor for each class, float32 [c], without a gradient */
+  int64_t ignore_index;      /* -100. Targets of this class have no loss and no weight */
+  heed_reduction reduction;  /* HEED_REDUCTION_MEAN */
+  double label_smoothing;    /* 0. From 0 to 1: the part of each target that is spread over all classes */
+} heed_cross_entropy_options;
+/** Sets the defaults; size is sizeof *options. */
+HEED_API void heed_cross_entropy_options_init(heed_cross_entropy_options *options, size_t size);
+
+/** The cross entropy of logits [c], [n, c] or [n, c, …] and targets: classes, int64 from 1, in the shape of
+ * logits without the c, or probabilities, float32, in that of logits. out has no dimensions or, without a
+ * reduction, the shape of logits without the c. options NULL: the defaults. Without targets a mean is nan.
+ * Errors: SHAPE, DTYPE, INDEX (names the first class out of range), ARGUMENT, MEMORY. */
+HEED_CALL heed_cross_entropy(heed_context *ctx, const heed_tensor *logits, const heed_tensor *target,
+                             const heed_cross_entropy_options *options, heed_tensor **out);
+/** The same of the logits x [..., d] · weightᵀ [d, c] + bias [c] (or NULL), which are computed in chunks of
+ * rows and not kept: memory for them is at most 32 MiB, or that of one row. targets have the shape of x
+ * without the d, or probabilities [..., c]. While gradients are recorded the forward pass computes them, too,
+ * unless there is no reduction. All tensors float32. */
+HEED_CALL heed_linear_cross_entropy(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                                    const heed_tensor *bias, const heed_tensor *target,
+                                    const heed_cross_entropy_options *options, heed_tensor **out);
 
 /* ---- Attention (attention/) ---- */
 

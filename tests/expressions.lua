@@ -290,14 +290,7 @@ expressions.list = {
 
 --- What the sources use and heed does not have: {name, Lua, Python}. The Lua raises an error that says what to do.
 expressions.missing = {
-  { "no_grad", [[heed.no_grad(function() end)]], [[with torch.no_grad(): ...]] },
-  { "detach", [[x:detach()]], [[x.detach()]] },
   { "data", [[lin.weight.data]], [[lin.weight.data]] },
-  { "requires_grad", [[x:requires_grad_(true)]], [[x.requires_grad_(True)]] },
-  { "backward", [[F.mse_loss(x, x):backward()]], [[F.mse_loss(x, x).backward()]] },
-  { "zero_grad", [[lin:zero_grad()]], [[optimizer.zero_grad(set_to_none=True)]] },
-  { "AdamW", [[heed.optim.AdamW(lin:parameters(), {lr = 1e-3})]], [[torch.optim.AdamW(lin.parameters(), lr=1e-3)]] },
-  { "LambdaLR", [[heed.optim.lr_scheduler.LambdaLR()]], [[LambdaLR(optimizer=optimizer, lr_lambda=rate)]] },
   { "to(device)", [[x:to "cpu"]], [[x.to("cpu")]] },
 }
 

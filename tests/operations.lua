@@ -57,6 +57,12 @@ function operations.of_kinds(...)
   return names
 end
 
+local OTHERS = { -- of the graph that operations leave behind, and of optimisers
+  backward = true, backward_steps_new = true, grad = true, record = true,
+  adam_step = true, rmsprop_step = true, sgd_step = true, clip_grad_norm = true, clip_grad_value = true,
+  total_norm = true,
+}
+
 --- The operations that heed.h declares: functions of a context and of tensors that neither make a tensor from
 --- memory (heed_tensor_…) nor read or write files. declared[name] is the number of tensors that it reads, as in
 --- ops.def, and true for the members of a list, which share one declaration.
@@ -71,7 +77,7 @@ function operations.declared(header)
   local text = header:gsub("\n#[^\n]*", "")
   for name, parameters in text:gmatch("HEED_CALL heed_([%l%d_]+)(%b())") do
     local is_operation = parameters:find("^%(heed_context %*ctx,") and parameters:find("heed_tensor *", 1, true)
-      and not (name:find("^tensor_") or name:find("^load_") or name:find("^save_"))
+      and not (name:find("^tensor_") or name:find("^load_") or name:find("^save_") or OTHERS[name])
     if is_operation then
       local _, inputs = parameters:gsub("const heed_tensor %*%f[%l]", "")
       local many = parameters:find("const heed_tensor *const *", 1, true)

@@ -3,8 +3,9 @@
 local advice = { names = {}, synonyms = {}, everywhere = {} }
 
 local CPU = "heed computes on the processor: leave it out"
-local NO_GRADIENTS = "heed has no gradients yet, and records nothing: leave it out"
-local TRAINING = "heed has no gradients and optimizers yet"
+local NO_SECOND_DERIVATIVES = "heed has first derivatives only: heed.autograd.grad(y, x), or y:backward()"
+local OPTIMIZERS = "heed.optim has the optimizers: heed.optim.AdamW(m:parameters(), {lr = 3e-4}), then loss:backward() "
+  .. "and optimizer:step()"
 local NO_ALGEBRA = "heed has matrix products and no other linear algebra"
 local NO_IMAGES = "heed has no convolutions, pooling or images"
 local NO_RECURRENCE = "heed has no recurrent networks"
@@ -28,9 +29,11 @@ local function synonym(name, ...) advice.synonyms[name] = { ... } end
 -- ---- Everywhere ----
 
 everywhere("cuda cpu mps xpu device is_cuda get_device pin_memory backends non_blocking share_memory_", CPU)
-everywhere("requires_grad requires_grad_ detach detach_ no_grad enable_grad inference_mode set_grad_enabled",
-  NO_GRADIENTS)
-everywhere("backward grad grad_fn is_leaf retain_grad zero_grad autograd optim optimizer lr_scheduler", TRAINING)
+everywhere("create_graph jacobian hessian jvp hvp vjp jacrev jacfwd is_inference", NO_SECOND_DERIVATIVES)
+everywhere("grad_mode", "write heed.autograd")
+everywhere("optimizer", OPTIMIZERS)
+everywhere("Adagrad Adadelta Adamax NAdam RAdam LBFGS Rprop SparseAdam Muon Adafactor",
+  "heed.optim has SGD, Adam, AdamW and RMSprop")
 everywhere("linalg inverse inv det logdet svd eig eigh qr cholesky pinverse matrix_rank solve lstsq", NO_ALGEBRA)
 everywhere("fft complex complex64 complex128 real imag conj angle view_as_real view_as_complex polar", NO_COMPLEX)
 everywhere("float64 double", FLOAT64)
@@ -41,7 +44,10 @@ everywhere("sparse to_sparse to_dense is_sparse", "heed has no sparse tensors")
 -- ---- Tensors ----
 
 add("Tensor", "numpy", 'x:tolist() gives nested tables, and heed.save("x.npy", x) a file for NumPy')
-add("Tensor", "data", "a tensor of heed has no gradients to go round: use x itself, or x:copy_(value) to overwrite it")
+add("Tensor", "data", "write x:detach(), or heed.no_grad(function() x:copy_(value) end) to overwrite it")
+add("Tensor", "zero_grad", "write x.grad = nil, or optimizer:zero_grad()")
+add("Tensor", "step", "that is an optimizer's: optimizer:step()")
+add("heed", "grad", "write heed.autograd.grad(y, x)")
 add("Tensor", "half", 'write x:to "float16", a dtype for storage')
 add("Tensor", "bfloat16", 'write x:to "bfloat16", a dtype for storage')
 add("Tensor", "int", "write x:long()")
@@ -108,19 +114,26 @@ add("heed", "from_numpy", 'write heed.tensor(nested table), or heed.load "x.npy"
 add("heed", "as_tensor asarray array", "write heed.tensor(nested table)")
 add("heed", "seed set_seed random_seed", "write heed.manual_seed(n)")
 add("heed", "random", "write heed.rand(2, 3), or heed.randint(low, high, shape)")
-add("heed", "get_rng_state set_rng_state", "write heed.Generator(seed), which has get_state and set_state")
+add("heed", "get_rng_state set_rng_state", "write heed.default_generator:get_state() or set_state(state)")
 add("heed", "set_default_dtype get_default_dtype", "it is float32, unless a call names another: {dtype = \"int64\"}")
 add("heed", "set_default_device", CPU)
 add("heed", "use_deterministic_algorithms", "heed is deterministic: leave it out")
 add("heed", "autocast amp", 'heed computes in float32; m:to "bfloat16" stores weights so')
 add("heed", "distributed", "heed runs on one machine")
-add("heed", "utils", TRAINING .. "; heed.nn.utils has skip_init")
 add("heed", "functional F", "write heed.nn.functional, or the functions of heed: heed.softmax(x, -1)")
 add("heed", "Generator_ generator", "write heed.Generator(seed)")
 add("heed", "len", "write #x")
 add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
 add("heed", "version_", "write heed.version")
+
+add("heed.nn.init", "orthogonal_ sparse_ dirac_", NO_ALGEBRA .. ": kaiming_uniform_ and xavier_uniform_ are here")
+local DATASET = "a dataset is a tensor, a list, or any object with the methods get(self, i) and len(self)"
+add("heed.utils.data", "Dataset IterableDataset", DATASET)
+add("heed.utils.data", "ChainDataset", "write data.ConcatDataset{a, b}")
+add("heed.utils.data", "StackDataset", "write data.TensorDataset(x, y, ...)")
+add("heed.utils.data", "get_worker_info distributed",
+  "heed reads batches in the thread that asks for them: leave it out")
 
 -- ---- Modules ----
 
@@ -140,7 +153,10 @@ add("module", "save", 'write heed.save("m.safetensors", m:state_dict())')
 add("module", "load", 'write m:load_state_dict(heed.load "m.safetensors")')
 add("module", "shape size dim ndim dtype numel", "that is a tensor's: a module's tensors are m.weight and so on")
 add("module", "summary print", "write print(m)")
-add("module", "fit step", TRAINING)
+add("module", "fit step optimizer", OPTIMIZERS)
+add("module", "backward", "write loss:backward(): the gradients are in p.grad of m:parameters()")
+add("module", "grad", "the gradients are those of its parameters: m.weight.grad")
+add("module", "requires_grad", "write m:requires_grad_(false) to freeze all parameters; m.weight.requires_grad tells")
 add("module", "params get_parameters", "write m:parameters(), or m:named_parameters()")
 add("module", "call __call__ predict", "write m(x)")
 add("module", "num_parameters count_parameters", "add up p:numel() over m:parameters()")
@@ -217,6 +233,10 @@ add("dtype", "boolean", 'write "bool"')
 -- ---- Options ----
 
 add("option", "out", "assign the result: y = ...")
+add("option", "fused foreach capturable differentiable", "heed's steps are fused: leave it out")
+add("option", "create_graph", NO_SECOND_DERIVATIVES)
+add("option", "num_workers prefetch_factor persistent_workers worker_init_fn timeout",
+  "heed reads batches when they are asked for: leave it out")
 add("option", "inplace", "leave it out; functions whose name ends in _ work in place")
 add("option", "layout memory_format", "leave it out")
 add("option", "map_location weights_only", "leave it out: files are mapped into memory and run nothing")

@@ -1,5 +1,6 @@
 --- heed.load for .safetensors, .npz, .npy and .pt files, and heed.save for all of these but .pt.
 
+local checkpoints = require "heed.checkpoints"
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
@@ -11,7 +12,8 @@ local M = {}
 
 local LOAD_OPTIONS = { "map_location", "weights_only", "mmap" } -- torch.load's
 
---- A state dict in the file's order, and its metadata; for .npy one tensor; nil and a message on failure. The options
+--- A state dict in the file's order, or the table of a checkpoint, and its metadata; for .npy one tensor; nil and a
+--- message on failure. The options
 --- are accepted, since heed always does what they ask for.
 function M.load(path, ...)
   local location, weights_only, mmap = primitives.options("load", LOAD_OPTIONS, 2, path, ...)
@@ -23,25 +25,30 @@ function M.load(path, ...)
   local first, tensors, metadata, nested, numbers, archive = files.load(path)
   if first == nil then return nil, tensors end
   if not metadata then return first end
+  local text = metadata[checkpoints.KEY]
+  if text then
+    metadata[checkpoints.KEY] = nil
+    local what, message = checkpoints.decode(path, text, tensors, numbers, archive)
+    return what, what and metadata or message
+  end
   return state_dict.from(first, tensors, nested, numbers, archive), metadata
 end
 
 -- ---- Saving -------------------------------------------------------------------------------------
 
-local function is_tensor(value)
-  local kind = primitives.kind(value)
-  return kind == "tensor" or kind == "parameter"
-end
-
 --- The names and tensors of a state dict in its order, or of a table sorted by name.
-local function contents_of(what)
+local function contents_of(what, path)
   local names, tensors = {}, {}
   for name, value in compat.pairs(what) do
     if type(name) ~= "string" then
-      local list = compat.is_integer(name) and is_tensor(value)
+      local list = compat.is_integer(name) and E.is_tensor(value)
       E.reject("save", "a name", name, "a string%s", list and ", as in {x = x, y = y}" or "")
     end
-    if not is_tensor(value) then E.reject("save", ("'%s'"):format(name), value, "a tensor") end
+    if not E.is_tensor(value) then
+      local other = type(value) ~= "userdata" and not path:find "%.safetensors$"
+      E.reject("save", ("'%s'"):format(name), value, "a tensor%s",
+        other and "; a .safetensors file can hold other values, too" or "")
+    end
     names[#names + 1] = name
     E.check_cancel "save"
   end
@@ -75,13 +82,25 @@ end
 
 local OPTIONS = { "metadata" }
 
---- Saves a tensor or a table of tensors. Returns true, or nil and a message.
+--- Whether a table is saved as a checkpoint: the path's format is .safetensors, and not all values are tensors.
+local function is_checkpoint(path, what)
+  if not path:find "%.safetensors$" or state_dict.is_state_dict(what) then return false end
+  local others = false
+  for name, value in next, what do
+    if type(name) ~= "string" then return false end
+    others = others or not E.is_tensor(value)
+    E.check_cancel "save"
+  end
+  return others
+end
+
+--- Saves a tensor, a table of tensors, or a checkpoint. Returns true, or nil and a message.
 function M.save(path, what, ...)
   local metadata = primitives.options("save", OPTIONS, 3, path, what, ...)
   if type(path) ~= "string" then
     E.reject("save", "path", path, "a string%s", type(what) == "string" and "; the path comes first" or "")
   end
-  if is_tensor(what) then
+  if E.is_tensor(what) then
     if metadata ~= nil then fail "save: metadata is given; it must be nil for a tensor without a name" end
     return files.save_tensor(path, what)
   end
@@ -89,8 +108,15 @@ function M.save(path, what, ...)
     local fix = E.is_module(what) and "; use m:state_dict()" or ""
     E.reject("save", "what", what, "a tensor or a table of tensors%s", fix)
   end
-  local names, tensors = contents_of(what)
-  return files.save(path, names, tensors, metadata_list(metadata))
+  local pairs_of_metadata = metadata_list(metadata)
+  if not is_checkpoint(path, what) then
+    local names, tensors = contents_of(what, path)
+    return files.save(path, names, tensors, pairs_of_metadata)
+  end
+  local names, tensors, text = checkpoints.encode(what)
+  pairs_of_metadata[#pairs_of_metadata + 1] = checkpoints.KEY
+  pairs_of_metadata[#pairs_of_metadata + 1] = text
+  return files.save(path, names, tensors, pairs_of_metadata)
 end
 
-return E.with_frames(M)
+return E.with_frames(M, "save")

@@ -96,21 +96,32 @@ end
 
 local function did_you_mean(names) return #names > 0 and "; " .. suggest.question(names) or "" end
 
+-- The tables of the library, in the order in which a name is looked for.
+local TABLES = { "heed.nn", "heed", "heed.nn.functional", "heed.nn.utils", "heed.nn.init", "heed.optim",
+  "heed.optim.lr_scheduler", "heed.autograd", "heed.utils", "heed.utils.data" }
+
+-- The table at a path such as "heed.nn.utils", nil if there is none.
+local function at_path(path)
+  local fine, found = pcall(function()
+    local value = require "heed"
+    for name in path:gmatch "%.([%w_]+)" do value = value[name] end
+    return value
+  end)
+  return fine and found or nil
+end
+
 -- Where else a name exists: Linear of heed is heed.nn.Linear. `known` are the names that the owner has.
 local function elsewhere(owner, name, known)
-  local heed = require "heed"
-  local nn = rawget(heed, "nn")
-  local functional = require "heed.nn.functional"
-  local places = { { "heed.nn", nn }, { "heed", heed }, { "heed.nn.functional", functional } }
-  for _, place in ipairs(places) do
-    if place[1] ~= owner and type(place[2]) == "table" then
+  for _, path in ipairs(TABLES) do
+    local found = path ~= owner and at_path(path)
+    if type(found) == "table" then
       local names = {}
-      for each in core.pairs(place[2]) do names[each] = true end
+      for each in core.pairs(found) do names[each] = true end
       if names[name] then
         for each in next, known do
-          if plain(each) == plain(name) then return ("; did you mean '%s' or %s.%s?"):format(each, place[1], name) end
+          if plain(each) == plain(name) then return ("; did you mean '%s' or %s.%s?"):format(each, path, name) end
         end
-        return ("; it is %s.%s"):format(place[1], name)
+        return ("; it is %s.%s"):format(path, name)
       end
     end
   end

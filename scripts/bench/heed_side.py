@@ -28,6 +28,10 @@ class AttentionOptions(Sized):
                 ("past_key", c_void_p), ("past_value", c_void_p), ("alibi_slopes", c_void_p), ("sinks", c_void_p)]
 
 
+class BackwardOptions(Sized):
+    _fields_ = [("retain_graph", c_bool), ("detect_anomaly", c_bool)]
+
+
 class AttentionConfig(Sized):
     _fields_ = [("d_in", c_int64), ("d_out", c_int64), ("context_length", c_int64), ("dropout", c_double),
                 ("num_heads", c_int64), ("qkv_bias", c_bool), ("softmax_dim", c_int), ("causal", c_bool),
@@ -134,6 +138,43 @@ class Heed:
             return self.lib.heed_scaled_dot_product_attention(*given, None)  # no taps
 
         return self.call(attend, arguments)
+
+    def attention_gradients(self, row):
+        q, k, v, dy = (self.tensor(row.inputs[name]) for name in ("q", "k", "v", "dy"))
+        inputs, gradients = (c_void_p * 3)(q, k, v), (c_void_p * 3)()
+        options, kept = AttentionOptions(is_causal=row.causal), c_void_p()
+        backward = BackwardOptions(retain_graph=not row.forward)
+        free = self.lib.heed_tensor_free
+        for x in q, k, v:
+            self.check(self.lib.heed_tensor_require_grad(x, c_bool(True)))
+
+        def differentiate():
+            if row.forward or not kept:
+                free(kept)
+                kept.value = None
+                self.lib.heed_set_recording(self.context, c_bool(True))
+                self.check(self.lib.heed_scaled_dot_product_attention(self.context, q, k, v, byref(options),
+                                                                      byref(kept), None))
+                self.lib.heed_set_recording(self.context, c_bool(False))
+            self.check(self.lib.heed_grad(self.context, 1, byref(kept), byref(dy), 3, inputs, gradients,
+                                          byref(backward)))
+
+        def release():
+            for i in range(3):
+                free(gradients[i])
+                gradients[i] = None
+
+        def run():
+            differentiate()
+            release()
+
+        def read():
+            differentiate()
+            result = np.stack([self.array(c_void_p(x)) for x in gradients])
+            release()
+            return result
+
+        return run, read
 
     def new_module(self, row):
         config, module, entry = AttentionConfig(), c_void_p(), Entry()

@@ -35,9 +35,11 @@ class Row:
 
     def errors(self, output):
         """The largest and the root mean square difference from double precision. Outputs of attention have the shape
-        [heads, n, d]."""
+        [heads, n, d], its gradients [3, heads, n, d]."""
         if self.op == "attention":
             output = output[:, checked_queries(output.shape[1])]
+        if self.op == "attention_gradients":
+            output = output[:, 0]
         apart = np.abs(output.astype(np.float64).reshape(self.reference.shape) - self.reference)
         return float(np.max(apart)), float(np.sqrt(np.mean(apart**2)))
 
@@ -113,6 +115,33 @@ def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None, softc
         work = dict(bytes=2.0 * heads * s * d * 4)
     return Row(group, name, "attention", inputs, attention_reference(causal, softcap), sets=sets, heads=heads, n=n,
                s=s, d=d, causal=causal, softcap=softcap, **work)
+
+
+def gradients_reference(causal):
+    """The gradients of q, k and v of the first head: all would take longer than the bench."""
+
+    def reference(inputs):
+        q, k, v, dy = (x[0] for x in double(inputs, "q", "k", "v", "dy"))
+        scores = q @ k.T / np.sqrt(q.shape[1])
+        if causal:
+            scores[np.triu_indices(len(q), 1)] = -np.inf
+        weights = softmax(scores)
+        products = dy @ v.T
+        scores = weights * (products - (weights * products).sum(-1, keepdims=True)) / np.sqrt(q.shape[1])
+        return np.stack([scores @ k, scores.T @ q, weights.T @ dy])
+
+    return reference
+
+
+def gradients(group, name, heads, n, d, causal, forward):
+    """The gradients of q, k and v [heads, n, d]; forward: the time of the forward pass counts, too."""
+
+    def inputs(rng):
+        return {name: normal(rng, heads, n, d) for name in ("q", "k", "v", "dy")}
+
+    flops = (14.0 if forward else 10.0) * heads * n * n * d * (0.5 if causal else 1)
+    return Row(group, name, "attention_gradients", inputs, gradients_reference(causal), flops=flops, heads=heads, n=n,
+               d=d, causal=causal, forward=forward)
 
 
 def module_reference(heads):
@@ -271,6 +300,10 @@ def rows(last_cache):
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, cold", 8, 1, 64, False, s, cold(s)))
     result.append(attention("one query, 8 heads of 128", "decode, 4096 keys of 128, cold", 8, 1, 128, False, 4096,
                             cold(4096, 128)))
+    for text, causal, n in (("causal", True, 512), ("causal", True, 2048), ("dense", False, 2048)):
+        result.append(gradients("training, 8 heads of 64", f"backward, {text}, {n} tokens", 8, n, 64, causal, False))
+    result.append(gradients("training, 8 heads of 64", "forward and backward, causal, 2048 tokens", 8, 2048, 64, True,
+                            True))
     result.append(module("2 × 6 × 3, 2 heads", 2, 6, 3, 2, 2))
     result.append(module("1024 × 768, 12 heads", 1, 1024, 768, 768, 12))
     result += [matmul(1024), linear(1024, 768, 768)]

@@ -56,6 +56,40 @@ def attention(row, q, k, v, mask=None):
     yield "PyTorch eager", eager
 
 
+def attention_gradients(row, q, k, v, dy):
+    inputs = [x[None].requires_grad_() for x in (q, k, v)]
+    kept = None
+
+    def forward():
+        with torch.enable_grad():
+            return F.scaled_dot_product_attention(*inputs, is_causal=row.causal)
+
+    def fused():
+        nonlocal kept
+        if kept is None or row.forward:
+            kept = forward()
+        gradients = torch.autograd.grad(kept, inputs, dy[None], retain_graph=not row.forward)
+        return torch.stack([x[0] for x in gradients]) if stacks else gradients
+
+    stacks = False
+
+    class Gradients:
+        """What is timed; numpy() is not."""
+
+        def __call__(self):
+            fused()
+            return self
+
+        def numpy(self):
+            nonlocal stacks
+            stacks = True
+            result = fused().numpy()
+            stacks = False
+            return result
+
+    yield "PyTorch fused", Gradients()
+
+
 def module(row, x, wq, wk, wv, wo, bo):
     def projection(weight, bias=None):
         layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias is not None)

@@ -3,10 +3,10 @@
 -- As a module (dofile) it returns check(path, text) -> a list of problems, and the list of layers.
 
 -- From bottom to top: a layer may include the doors of those before it.
-local layers = { "core", "kernels", "ops", "attention", "nn", "io", "binding", "cli" }
+local layers = { "core", "kernels", "ops", "attention", "grad", "nn", "io", "binding", "cli" }
 local door = {
-  core = "core.h", kernels = "kernels.h", ops = "ops.h", attention = "attention.h", nn = "nn.h", io = "io.h",
-  binding = "lheed.h",
+  core = "core.h", kernels = "kernels.h", ops = "ops.h", attention = "attention.h", grad = "grad.h", nn = "nn.h",
+  io = "io.h", binding = "lheed.h",
 }
 local level = {}
 for i, layer in ipairs(layers) do level[layer] = i end

@@ -24,16 +24,16 @@ model:eval()
 
 local _, cache = model:run_with_cache(ids)
 local function map(of, layer, head) return of:get("pattern", layer)[head] end
-draw("induction", heed.stack { map(cache, 1, 3), map(cache, 2, 2) }, {
-  labels = labels, names = { "layer 1, head 3: the character before", "layer 2, head 2: what followed last time" },
+draw("induction", heed.stack { map(cache, 1, 4), map(cache, 2, 2) }, {
+  labels = labels, names = { "layer 1, head 4: the character before", "layer 2, head 2: what followed last time" },
 })
 
--- The same head of layer 2, when those of layer 1 are ablated.
-local handle = model.layers[1].attention:ablate { 3, 4 }
+-- The same head of layer 2, when that of layer 1 is ablated.
+local handle = model.layers[1].attention:ablate { 4 }
 local _, ablated = model:run_with_cache(ids)
 handle:remove()
 draw("surgery", heed.stack { map(cache, 2, 2), map(ablated, 2, 2) }, {
-  labels = labels, names = { "layer 2, head 2", "the same, heads 3 and 4 of layer 1 ablated" },
+  labels = labels, names = { "layer 2, head 2", "the same, head 4 of layer 1 ablated" },
 })
 
 -- The probability of the character that follows, read after each layer.

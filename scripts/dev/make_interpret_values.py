@@ -161,6 +161,49 @@ class Decoder:
         return rows
 
 
+    def gradients(self, ids, metric):
+        """The activations (kind, layer) of a run and the metric's gradients with respect to them."""
+        seen, handles = {}, []
+
+        def before(kind, layer):
+            def hook(_, args, kwargs):
+                x = args[0] if args else kwargs["hidden_states"]
+                seen[kind, layer] = x
+                x.retain_grad()
+            return hook
+
+        for i, layer in enumerate(self.layers):
+            handles += [layer.register_forward_pre_hook(before("pre", i), with_kwargs=True),
+                        self.projections[i].register_forward_pre_hook(before("z", i), with_kwargs=True)]
+        metric(self.model(torch.tensor([ids])).logits[0]).backward()
+        for handle in handles:
+            handle.remove()
+        return {key: x.detach() for key, x in seen.items()}, {key: x.grad for key, x in seen.items()}
+
+    def attributions(self, clean, corrupted, metric):
+        """Activation patching to first order: [layers, positions] for "pre", [layers, heads] for "z"."""
+        _, _, seen = self.run(clean)
+        start = metric(self.run(corrupted)[0]).item()
+        at, slope = self.gradients(corrupted, metric)
+        effect = {key: (seen[key] - at[key]) * slope[key] for key in at}
+        layers = range(len(self.layers))
+        return (torch.stack([start + effect["pre", i][0].sum(-1) for i in layers]),
+                torch.stack([start + effect["z", i][0].unflatten(-1, (self.heads, -1)).sum((0, 2)) for i in layers]))
+
+    def integrated_gradients(self, ids, metric, steps, other):
+        """Of the token embeddings, from zeros, or from those of other ids."""
+        embedding = self.model.get_input_embeddings()
+        x = embedding(torch.tensor([ids])).detach()
+        start = torch.zeros_like(x) if other is None else embedding(torch.tensor([other])).detach()
+        total, at = torch.zeros_like(x), None
+        handle = embedding.register_forward_hook(lambda *_: at)
+        for step in range(steps):
+            at = (start + (x - start) * ((step + 0.5) / steps)).requires_grad_()
+            total += torch.autograd.grad(metric(self.model(torch.tensor([ids])).logits[0]), at)[0]
+        handle.remove()
+        return ((x - start) * total / steps).sum(-1)[0]
+
+
 def decoder_case(case):
     decoder = Decoder(case)
     ids = case["prompt"][:6] * 2
@@ -172,6 +215,7 @@ def decoder_case(case):
         return y[-1, token] - y[-1, against]
 
     lens = decoder.lens(seen)[:, -1]
+    attributed, attributed_heads = decoder.attributions(clean, corrupted, metric)
     return {"name": case["name"], "file": case["file"], "config": case["config"], "ids": ids, "period": 6,
             **weights_case(weights), "induction": induction(weights, ids), "lens": lens.log_softmax(-1)[:, :40],
             "best": lens.argmax(-1), "token": token, "against": against, "logit": logits[-1, token].item(),
@@ -179,7 +223,10 @@ def decoder_case(case):
             "attribution_heads": decoder.attribution(seen, token, against, True),
             "clean": clean, "corrupted": corrupted, "metrics": [metric(decoder.run(x)[0]).item() for x in (clean, corrupted)],
             "patched": decoder.patching(clean, corrupted, metric, "pre"),
-            "patched_heads": decoder.patching(clean, corrupted, metric, "z")}
+            "patched_heads": decoder.patching(clean, corrupted, metric, "z"),
+            "attributed": attributed, "attributed_heads": attributed_heads,
+            "integrated": decoder.integrated_gradients(clean, metric, 8, None),
+            "integrated_other": decoder.integrated_gradients(clean, metric, 8, corrupted)}
 
 
 def minilm_case():

@@ -10,7 +10,8 @@ local may_be_null = {
   heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
   heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
-  heed_module_set_window = "window", heed_module_set_rope = "rope",
+  heed_module_set_window = "window", heed_module_set_rope = "rope", heed_backward = "dy", heed_grad = "dy",
+  heed_tensor_set_grad = "grad", heed_clip_grad_norm = "norm", heed_linear_cross_entropy = "bias",
 }
 -- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
@@ -19,10 +20,12 @@ local function takes(name) return name:find("_free$") or name:find("_release$") 
 local objects = {
   ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
   ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
+  ["heed_backward_steps *"] = "backward_steps",
 }
 -- Tensors by the name of the argument.
 local tensors = {
   mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
+  target = "whole_row",
 }
 local by_function = {
   heed_linear_int8 = { weight = "int8_weight", scale = "scale" },
@@ -31,6 +34,8 @@ local by_function = {
   heed_linear = { bias = "row" }, heed_dot = { a = "row", b = "row" }, heed_bernoulli = { p = "row" },
   heed_module_set_parameter = { m = "linear", value = "weight" }, heed_module_set_module = { value = "dropout" },
   heed_load_npy = {}, heed_kv_cache_reorder = { indices = "whole_one" },
+  heed_linear_cross_entropy = { bias = "row" },
+  heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
 }
 local blocks = {
   ["const int64_t *"] = "sizes", ["const int *"] = "dims", ["const char *"] = "path", ["void *"] = "block.bytes",
@@ -41,19 +46,22 @@ local numbers = { -- valid values by name; 1 for the others
   ndim = "2", ndims = "1", step = "heed_integer(1)", first = nil, size = "sizeof block.bytes", count = "2", d = "4",
   d_in = "4", d_out = "4", p = "0.5", repeats = "2", pairs = "1", padding_index = "0", epsilon = "1e-5",
   header = "HEED_VERSION_NUMBER", seconds = "0", length = "1",
-  dim2 = "2",
+  dim2 = "2", nx = "2", ny = "2", inputs = "2", outputs = "2",
 }
 local name_of = {
   heed_module_set_parameter = '"weight"', heed_module_set_module = '"dropout"', heed_module_setting = '"p"',
   heed_module_set_setting = '"scale"',
 }
 
+-- Their lists of states must fit their lists of parameters: tested in test_optimizers.c.
+local elsewhere = { heed_sgd_step = true, heed_adam_step = true, heed_rmsprop_step = true }
+
 local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")
 
 local functions = {}
 for result, name, list in text:gmatch("([%w_%s%*]-[%s%*])(heed_[%w_]+)(%b()) ?;") do
   local of_lua = list:find("lua_State") -- called in tests/c/test_states.c
-  if not result:find("typedef") and not result:find("return") and not of_lua then
+  if not result:find("typedef") and not result:find("return") and not of_lua and not elsewhere[name] then
     local trimmed = result:gsub("^%s+", ""):gsub("%s+$", "")
     functions[#functions + 1] = { result = trimmed, name = name, list = list:sub(2, -2) }
   end
@@ -74,6 +82,10 @@ local function argument(f, i, kind, name, before)
     local last = field == "ctx" and "mine->ctx" or "other->" .. field
     return pick("mine->" .. field, last), true, field ~= "ctx" and i > 1, field
   end
+  if kind == "heed_tensor **" and name == "dx" then -- one for each of x
+    before[#before + 1] = "heed_tensor *out[2] = {NULL, NULL};"
+    return pick("out"), true, false, nil, "heed_tensor_free(out[0]), heed_tensor_free(out[1]);"
+  end
   if plain == "heed_tensor **" then
     before[#before + 1] = ("heed_tensor *out%d = NULL, *foreign%d = other->x;"):format(i, i)
     return pick("&out" .. i, "&foreign" .. i), true, true, nil, ("heed_tensor_free(out%d);"):format(i)
@@ -84,12 +96,17 @@ local function argument(f, i, kind, name, before)
     local free = owner == "heed_module " and "heed_module_release" or owner:sub(1, -2) .. "_free"
     return pick("&out" .. i), true, false, nil, ("%s(out%d);"):format(free, i)
   end
-  if plain == "heed_tensor *const *" then return pick("mine->list", "other->list"), true, true end
+  if plain == "heed_tensor *const *" then
+    if name == "dy" then return "NULL", false end
+    local list = (f.name:find("^heed_backward") or f.name == "heed_grad") and "losses"
+      or kind == plain and "results" or "list"
+    return pick("mine->" .. list, "other->" .. list), true, true
+  end
   if plain == "char **" then
     before[#before + 1] = ("const char *text%d = NULL;"):format(i)
     return pick("&text" .. i), true
   end
-  if kind == "_Bool *" or kind == "int64_t *" then
+  if kind == "_Bool *" or kind == "int64_t *" or kind == "double *" then
     before[#before + 1] = ("%sout%d = 0;"):format(kind:sub(1, -2), i)
     return pick("&out" .. i), true
   end
@@ -98,6 +115,8 @@ local function argument(f, i, kind, name, before)
   if kind == "const heed_attention_config *" then return pick("&mine->config"), true end
   if kind == "const heed_rope_config *" then return pick("&mine->rope"), true end
   if kind == "const heed_own_config *" then return pick("&mine->own"), true end
+  if kind == "const heed_function *" then return pick("&mine->function"), true end
+  if kind == "heed_gradient_hook *" then return pick("keep_gradient"), true end
   local struct = plain:match("^(heed_[%w_]+) %*$")
   if struct and kind:find("_function %*$") then return "NULL", false end
   if struct == "heed_allocator" then return "NULL", false end
@@ -120,10 +139,15 @@ local function number(f, i, kind, name)
   if kind == "heed_status" or kind:find("^heed_") then return ("NUMBER(%d, %s, 0)"):format(i, kind) end
   if kind == "_Bool" then return "true" end
   if kind == "double" then return ("DOUBLE(%d, %s)"):format(i, numbers[name] or "1.0") end
-  if f.name:find("config_init$") then return "sizeof out1" end -- any other size would be wrong for the block
+  if f.name:find("_init$") then return "sizeof out1" end -- any other size would be wrong for the block
   if f.name == "heed_kv_cache_truncate" then good = "0" end
   if f.name == "heed_unfold" and name == "size" then good = "2" end
-  if name == "count" and f.list:find("tensors") or name == "pairs" then return ("COUNT(%d, %s)"):format(i, good) end
+  local counts = name == "nx" or name == "ny" or name == "inputs" or name == "outputs"
+  local of_list = f.list:find("tensors") or f.name:find("^heed_backward") or f.name:find("^heed_clip")
+    or f.name == "heed_total_norm"
+  if name == "count" and of_list or name == "pairs" or counts then
+    return ("COUNT(%d, %s)"):format(i, good)
+  end
   if name == "count" and kind == "size_t" then good = "HEED_GENERATOR_STATE_BYTES" end
   if good:find("heed_") then good = "1" end
   return ("NUMBER(%d, %s, %s)"):format(i, kind, good)

@@ -1,6 +1,6 @@
 -- Finds induction heads in a small model, and shows by ablation that they do the copying:
 --   build/heed scripts/examples/induction.lua [SEED]
--- The model (scripts/examples/induction, made by scripts/dev/train_induction.py) continues repeated text. An induction
+-- The model (scripts/examples/induction, made by scripts/dev/make_toys.lua) continues repeated text. An induction
 -- head lets a character attend to the one that followed its last occurrence: "A B … A" → "B". It needs a head in an
 -- earlier layer that tells each character its predecessor. Heads are written LAYER.HEAD, counted from 1.
 -- Source: Olsson et al., "In-context Learning and Induction Heads" (2022, arXiv:2209.11895).

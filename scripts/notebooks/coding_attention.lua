@@ -11,6 +11,9 @@ local heed = require "heed"
 local nn = heed.nn
 heed.set_dropout_stream "mkl"
 
+-- With --grad, operations are recorded, and tensors print what computed them.
+heed.set_grad_enabled(arg ~= nil and arg[1] == "--grad")
+
 local inputs = heed.tensor {
   { 0.43, 0.15, 0.89 }, -- Your
   { 0.55, 0.87, 0.66 }, -- journey
@@ -32,9 +35,9 @@ local d_out = 2 -- 2 on the way out (in practice mostly the same; here different
 -- run.
 
 heed.manual_seed(123)
-local W_query = nn.Parameter(heed.rand(d_in, d_out))
-local W_key = nn.Parameter(heed.rand(d_in, d_out))
-local W_value = nn.Parameter(heed.rand(d_in, d_out))
+local W_query = nn.Parameter(heed.rand(d_in, d_out), false)
+local W_key = nn.Parameter(heed.rand(d_in, d_out), false)
+local W_value = nn.Parameter(heed.rand(d_in, d_out), false)
 
 print "\n-- cell 9"
 local query_2 = x_2:matmul(W_query)

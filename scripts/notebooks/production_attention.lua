@@ -8,6 +8,9 @@
 local heed = require "heed"
 local nn = heed.nn
 
+-- With --grad, operations are recorded, and tensors print what computed them.
+heed.set_grad_enabled(arg ~= nil and arg[1] == "--grad")
+
 -- Our sentence; every word is a vector of three numbers.
 local inputs = heed.tensor {
   { 0.8938, 0.9003, 0.8978 }, -- Your
@@ -25,9 +28,9 @@ local d_out = 2
 -- QUERIES, KEYS, VALUES ---------------------------------------------------------------------------
 
 heed.manual_seed(100)
-local W_query = nn.Parameter(heed.rand(d_in, d_out))
-local W_key = nn.Parameter(heed.rand(d_in, d_out))
-local W_value = nn.Parameter(heed.rand(d_in, d_out))
+local W_query = nn.Parameter(heed.rand(d_in, d_out), false)
+local W_key = nn.Parameter(heed.rand(d_in, d_out), false)
+local W_value = nn.Parameter(heed.rand(d_in, d_out), false)
 
 print "-- cell 5"
 print(W_query)

@@ -10,6 +10,9 @@ local heed = require "heed"
 local nn = heed.nn
 heed.set_dropout_stream "mkl"
 
+-- With --grad, operations are recorded, and tensors print what computed them.
+heed.set_grad_enabled(arg ~= nil and arg[1] == "--grad")
+
 -- SELF ATTENTION (cells 2 and 3) ------------------------------------------------------------------
 
 local SelfAttention = nn.Module.class "SelfAttention"

@@ -37,6 +37,7 @@ typedef struct heed__attention_operands {
   bool maps_only;                       /* the output is not written, and no numbers are drawn */
   const heed_taps_wanted *wanted;       /* heads and queries of the maps; NULL: all. Read at the beginning */
   heed_attention_taps *found;           /* receives these on success; its other fields do not change */
+  heed_tensor **kept; /* receives which weights dropout kept, as heed__attention_saved has them; or NULL */
 } heed__attention_operands;
 
 /* ---- The plan ---- */
@@ -122,7 +123,8 @@ typedef struct heed__attention_plan {
   float *allocated[2]; /* `scratch` and decode.parts, unless the caller's buffer holds them */
   /* in_order: the current task, the kernel's position in it, the number of dropout factors drawn for it. */
   int64_t current, position, drawn;
-  bool drawing; /* `dropout` has begun */
+  bool drawing;      /* `dropout` has begun */
+  heed_tensor *kept; /* moved to operands->kept at the end */
 
   /* From here on not zeroed at the beginning */
   heed__dropout dropout;
@@ -181,9 +183,57 @@ HEED_MUST_USE
 heed_status heed__wanted_copy(heed_context *ctx, const char *function, const heed_taps_wanted *wanted,
                               heed_taps_wanted **out);
 
-/** Begins, runs and ends a plan. (forward.c) */
+/** Begins, runs and ends a plan, and records it if that is wanted. (forward.c) */
 HEED_MUST_USE
 heed_status heed__attention(heed_context *ctx, const heed__attention_operands *operands, heed_tensor **out);
+
+/* ---- Gradients (backward.c) ---- */
+
+/* What the gradients need of the forward pass, beside its operands. */
+typedef struct heed__attention_saved {
+  const heed_tensor *out, *lse;
+  /* With dropout, a bit for each weight, 1 if it was kept: heed__attention_kept_words words of 16 bits for
+   * each row, in the order of [batch..., hq, l], as bytes; else NULL. */
+  const heed_tensor *kept;
+} heed__attention_saved;
+static inline int64_t heed__attention_kept_words(int64_t key_length) {
+  return key_length / 16 + (key_length % 16 != 0);
+}
+
+/* The inputs that can have gradients, in the order in which they are recorded. */
+#define HEED__ATTENTION_INPUTS(X)                                                                            \
+  X(q) X(k) X(v) X(attn_mask) X(sinks) X(alibi_slopes) X(past_key) X(past_value)
+typedef enum heed__attention_input {
+#define X(name) HEED__ATTENTION_##name,
+  HEED__ATTENTION_INPUTS(X)
+#undef X
+      HEED__ATTENTION_GRADIENTS
+} heed__attention_input;
+
+/** The gradients of the inputs whose bit is set in `wanted`, from that of the output: new tensors in dx, NULL
+ * elsewhere and on errors. Inputs that are not float32 have none. The bits do not depend on the number of
+ * threads. Errors: MEMORY, and where a check stops it. */
+HEED_MUST_USE
+heed_status heed__attention_backward(heed_context *ctx, const heed__attention_operands *operands,
+                                     const heed__attention_saved *saved, const heed_tensor *dout,
+                                     unsigned wanted, heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
+
+/* What is recorded of a call beside its inputs. Its recorded inputs are those above, then kv_lengths,
+ * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale. */
+typedef struct heed__attention_values {
+  heed_attention_options options; /* without tensors */
+  int64_t offset;
+  bool no_heads, same_tokens;
+} heed__attention_values;
+enum {
+  HEED__ATTENTION_RECORDED_LENGTHS = HEED__ATTENTION_GRADIENTS,
+  HEED__ATTENTION_RECORDED_PADDING,
+  HEED__ATTENTION_RECORDED_LSE,
+  HEED__ATTENTION_RECORDED_KEPT,
+  HEED__ATTENTION_RECORDED_K_SCALE,
+  HEED__ATTENTION_RECORDED_V_SCALE,
+  HEED__ATTENTION_RECORDED
+};
 
 /** Copies a mask [..., fewer than s keys], bool or float32, to one with s keys, hiding the added ones.
  * Errors: SHAPE, MEMORY. (masks.c) */
@@ -212,6 +262,11 @@ heed_status heed__rope_config_read(heed_context *ctx, const char *function, cons
 HEED_MUST_USE
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
                        const heed_rope_config *config, heed_tensor **out);
+/** The gradient of either: dy turned back. positions: those of heed_rope, or NULL for offset + 1, …. */
+HEED_MUST_USE
+heed_status heed__rope_gradient(heed_context *ctx, const char *function, const heed_tensor *dy,
+                                const heed_tensor *positions, int64_t offset, const heed_rope_config *config,
+                                heed_tensor **dx);
 /** Fills slopes [num_heads] as heed_alibi_slopes; false if stopped at a cancellation check. */
 HEED_MUST_USE
 bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes);

@@ -1,13 +1,67 @@
 /* Attention in one call: heed_scaled_dot_product_attention and what modules use. */
 #include "plan.h"
 
-heed_status heed__attention(heed_context *ctx, const heed__attention_operands *operands, heed_tensor **out) {
+static heed_status attend_plan(heed_context *ctx, const heed__attention_operands *operands,
+                               heed_tensor **out) {
   heed__attention_plan p;
   heed__attention_scratch scratch;
   heed_status status = heed__attention_plan_begin(ctx, &p, operands, &scratch, out);
   if (status) return status;
   if (!heed__attention_plan_run(&p)) status = heed__stopped(ctx, operands->function);
   return heed__attention_plan_end(&p, status);
+}
+
+/* Also keeps what the gradients need. The output has the same bits. */
+static heed_status attend_recorded(heed_context *ctx, const heed__attention_operands *operands,
+                                   heed_tensor **out) {
+  const heed_attention_options *o = &operands->options;
+  heed_attention_taps found = {.size = sizeof found};
+  heed_tensor *kept = NULL;
+  heed__attention_operands own = *operands;
+  const heed_tensor *inputs[HEED__ATTENTION_RECORDED] = {
+      operands->q,     operands->k, operands->v,   o->attn_mask,  o->sinks,
+      o->alibi_slopes, o->past_key, o->past_value, o->kv_lengths, operands->key_padding_mask};
+  bool wants = false;
+  for (int i = 0; i < HEED__ATTENTION_GRADIENTS; i++)
+    wants = wants || (inputs[i] && heed__wants_gradient(inputs[i]));
+  own.found = &found;
+  if (wants) {
+    own.taps |= 1u << HEED__TAP_lse;
+    own.kept = &kept;
+  }
+  heed_status status = attend_plan(ctx, &own, out);
+  if (!status) {
+    inputs[HEED__ATTENTION_RECORDED_LSE] = found.lse;
+    inputs[HEED__ATTENTION_RECORDED_KEPT] = kept;
+    inputs[HEED__ATTENTION_RECORDED_K_SCALE] = operands->k_scale;
+    inputs[HEED__ATTENTION_RECORDED_V_SCALE] = operands->v_scale;
+    heed__attention_values values = {.options = *o,
+                                     .offset = operands->offset,
+                                     .no_heads = operands->no_heads,
+                                     .same_tokens = operands->same_tokens};
+    values.options.attn_mask = values.options.sinks = values.options.alibi_slopes = NULL;
+    values.options.past_key = values.options.past_value = values.options.kv_lengths = NULL;
+    values.options.generator = NULL;
+    values.options.wanted = NULL;
+    status = heed__record_call(ctx, status, HEED__OP_scaled_dot_product_attention, HEED__ATTENTION_RECORDED,
+                               inputs, &values, sizeof values, out);
+  }
+  heed_tensor_free(kept);
+  if (!(operands->taps >> HEED__TAP_lse & 1)) {
+    heed_tensor_free(found.lse);
+    found.lse = NULL;
+  }
+#define X(name)                                                                                              \
+  if (status == HEED_OK && found.name) operands->found->name = found.name;
+  HEED_ATTENTION_TAPS_LIST(X)
+#undef X
+  if (status) heed_attention_taps_free(&found);
+  return status;
+}
+
+heed_status heed__attention(heed_context *ctx, const heed__attention_operands *operands, heed_tensor **out) {
+  const bool records = ctx->recorder != NULL && !operands->maps_only;
+  return (records ? attend_recorded : attend_plan)(ctx, operands, out);
 }
 
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,

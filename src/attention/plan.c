@@ -80,6 +80,21 @@ static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, co
   return true;
 }
 
+/* Keeps which weights of rows first…last-1 of a head remain, for the gradients. */
+static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, int64_t head, int64_t first,
+                       int64_t last) {
+  const int64_t words = heed__attention_kept_words(p->key_length);
+  uint16_t *word = (uint16_t *)(void *)p->kept->data + (head * p->query_length + first) * words;
+  for (; first < last; first++) {
+    for (int64_t j = 0; j < p->key_length; j += 16) {
+      const int64_t n = heed__min(p->key_length - j, 16);
+      unsigned bits = 0;
+      for (int64_t b = 0; b < n; b++) bits |= (unsigned)(*dropout_mask++ != 0.0f) << b;
+      *word++ = (uint16_t)bits;
+    }
+  }
+}
+
 /* Head by head, in the order of dropout's draws. */
 static bool run_in_order(heed__attention_plan *p) {
   const heed__pace *pace = &p->context->pace;
@@ -91,6 +106,7 @@ static bool run_in_order(heed__attention_plan *p) {
                   first = (p->current - head * p->blocks) * p->rows;
     const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
     if (p->drops && !draw(p, dropout_mask, (last - first) * p->key_length, pace)) return false;
+    if (p->kept && p->position == 0) keep_drawn(p, dropout_mask, head, first, last);
     if (!run_rows(p, &task, head, first, last, dropout_mask, p->scratch, pace, &p->position)) return false;
     p->position = p->drawn = 0;
     if (++p->current < tasks && heed__should_yield(pace)) return false;
@@ -230,6 +246,15 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
 
 /* ---- Beginning and end ---- */
 
+/* One bit for each weight, if dropout draws any. */
+static heed_status new_kept(heed__attention_plan *p) {
+  const int64_t words = heed__attention_kept_words(p->key_length);
+  if (!p->operands->kept || p->operands->options.dropout_p <= 0) return HEED_OK;
+  const size_t bytes = heed__array_bytes((uint64_t)p->heads, sizeof(uint16_t));
+  int64_t shape[] = {(int64_t)bytes, p->query_length, words};
+  return heed__tensor_new(p->context, p->operands->function, HEED_BOOL, 3, shape, &p->kept);
+}
+
 heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *p,
                                        const heed__attention_operands *operands,
                                        heed__attention_scratch *scratch, heed_tensor **out) {
@@ -248,6 +273,7 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
                              o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
+  if ((status = new_kept(p))) goto failed;
   heed__attention_set_out(p, p->result.tensor);
   p->empty =
       p->heads == 0 || p->query_length == 0 || (p->value_size == 0 && !operands->taps && o->dropout_p <= 0);
@@ -268,6 +294,10 @@ heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status
   heed__release(ctx, p->allocated[1]);
   status = heed__result_end(ctx, &p->result, status);
   if (p->operands->taps) heed__attention_end_taps(p, status);
+  if (status == HEED_OK && p->operands->kept)
+    *p->operands->kept = p->kept;
+  else
+    heed_tensor_free(p->kept);
   heed_tensor_free(p->widened_mask);
   heed_tensor_free(p->joined[0]);
   heed_tensor_free(p->joined[1]);

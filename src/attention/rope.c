@@ -184,6 +184,7 @@ typedef struct table {
   int64_t count, pairs;
   const heed_tensor *positions; /* row-major; NULL: offset + 1, offset + 2, … */
   int64_t offset;
+  bool back; /* angles are negative */
 } table;
 
 /* Counted from 0. */
@@ -214,6 +215,11 @@ static bool fill_table(const heed__pace *pace, const table *t, const heed_rope_c
     }
     add_angles(row, high, low + (position & (LOW - 1)) * 2 * t->pairs, t->pairs);
     more = more && !((i & (LOW - 1)) == LOW - 1 && heed__is_due(pace));
+  }
+  for (int64_t i = 0; t->back && i < t->count && more; i++) {
+    float *sine = t->rows + (2 * i + 1) * t->pairs;
+    for (int64_t j = 0; j < t->pairs; j++) sine[j] = -sine[j];
+    more = !heed__is_due_at(pace, i);
   }
   return more;
 }
@@ -365,17 +371,11 @@ heed_status heed__rope(heed_context *ctx, const char *function, const heed_tenso
   return rotate(ctx, function, x, &t, config, out);
 }
 
-heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
-                      const heed_rope_config *config, heed_tensor **out) {
-  HEED__ENTER(ctx, "rope", x, out);
-  HEED__MAY_ENTER(ctx, "rope", positions);
-  static const char function[] = "rope";
-  heed_rope_config own, *c = &own;
+static heed_status rotate_at(heed_context *ctx, const char *function, const heed_tensor *x,
+                             const heed_tensor *positions, const heed_rope_config *c, bool back,
+                             heed_tensor **out) {
   heed_tensor *made = NULL;
-  heed_status status = heed__rope_config_read(ctx, function, "config", config, c);
-  if (status != HEED_OK) return status;
-  if (positions == NULL) return heed__rope(ctx, function, x, 0, c, out);
-  status = check_rotated(ctx, function, x, c);
+  heed_status status = check_rotated(ctx, function, x, c);
   if (status == HEED_OK) status = heed__check_dtype(ctx, function, "positions", positions, HEED_INT64);
   if (status == HEED_OK)
     status = heed__check_expands(ctx, function, "positions", positions, x->ndim - 1, x->shape);
@@ -391,10 +391,39 @@ heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor
                         function, i + 1, position[i]);
     goto done;
   }
-  table t = {
-      .count = positions->numel, .pairs = rotated_dims(c, x->shape[x->ndim - 1]) / 2, .positions = positions};
+  table t = {.count = positions->numel,
+             .pairs = rotated_dims(c, x->shape[x->ndim - 1]) / 2,
+             .positions = positions,
+             .back = back};
   status = rotate(ctx, function, x, &t, c, out);
 done:
   heed_tensor_free(made);
   return status;
+}
+
+heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
+                      const heed_rope_config *config, heed_tensor **out) {
+  HEED__ENTER(ctx, "rope", x, out);
+  HEED__MAY_ENTER(ctx, "rope", positions);
+  heed_rope_config own;
+  heed_status status = heed__rope_config_read(ctx, "rope", "config", config, &own);
+  if (status != HEED_OK) return status;
+  status = positions == NULL ? heed__rope(ctx, "rope", x, 0, &own, out)
+                             : rotate_at(ctx, "rope", x, positions, &own, false, out);
+  return heed__recorded(ctx, status, HEED__OP_rope, 2, (const heed_tensor *const[]){x, positions}, &own,
+                        sizeof own, out);
+}
+
+/* The transpose of a rotation is the rotation back; a magnitude stays. */
+heed_status heed__rope_gradient(heed_context *ctx, const char *function, const heed_tensor *dy,
+                                const heed_tensor *positions, int64_t offset, const heed_rope_config *config,
+                                heed_tensor **dx) {
+  if (positions != NULL) return rotate_at(ctx, function, dy, positions, config, true, dx);
+  heed_status status = check_rotated(ctx, function, dy, config);
+  if (status != HEED_OK) return status;
+  table t = {.count = dy->shape[dy->ndim - 2],
+             .pairs = rotated_dims(config, dy->shape[dy->ndim - 1]) / 2,
+             .offset = offset,
+             .back = true};
+  return rotate(ctx, function, dy, &t, config, dx);
 }

@@ -349,6 +349,12 @@ static inline int lheed_call_all(lua_State *L) {
   return lua_gettop(L);
 }
 
+/* Whether a C function's values can be closed when it ends. */
+#define LHEED_CLOSES (LUA_VERSION_NUM >= 504)
+#if !LHEED_CLOSES
+#define lua_toclose(L, idx) ((void)(L))
+#endif
+
 /* Whether a finalizer can tell that the collector called it: its call is named "__gc". */
 #define LHEED_NAMES_FINALIZERS (LUA_VERSION_NUM >= 504)
 

@@ -170,6 +170,7 @@ static int box_gc(lua_State *L) {
   void *object = box->object;
   box->object = NULL;
   if (object) box->type->release(object);
+  if (box->state && box->state->dropped) lheed_forget_dropped(L, lheed_find(L));
   return 0;
 }
 

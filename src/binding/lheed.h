@@ -38,14 +38,16 @@ typedef struct lheed_state {
   heed_context *context; /* NULL: the Lua state is closing */
   lua_Alloc allocate;    /* the Lua state's */
   void *allocate_user;
-  size_t stepped_at;    /* bytes in use when the collector last made a step for tensors */
-  uint64_t hash_key[2]; /* of this state's tables of foreign strings */
-  uint64_t pairs;       /* see lheed_box */
-  lua_State *running;   /* calls heed_module_forward; NULL: none does (lown.c) */
-  bool raised;          /* a module in Lua raised an error there, which is on top of the stack */
+  size_t stepped_at;          /* bytes in use when the collector last made a step for tensors */
+  uint64_t hash_key[2];       /* of this state's tables of foreign strings */
+  uint64_t pairs;             /* see lheed_box */
+  lua_State *running;         /* calls heed_module_forward; NULL: none does (lown.c) */
+  bool raised;                /* a module in Lua raised an error there, which is on top of the stack */
+  bool detects_anomaly;       /* see heed_backward_options */
+  struct kept_value *dropped; /* see lheed_drop_kept */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
-  lua_CFunction transparent[8]; /* see lheed_add_transparent */
+  lua_CFunction transparent[16]; /* see lheed_add_transparent */
   lheed_print_options print;
   lua_CFunction converters[LHEED_CONVERTERS]; /* heed.float, heed.long, heed.bool, … */
   heed_dtype converter_dtype[LHEED_CONVERTERS];
@@ -176,6 +178,15 @@ lheed_box *lheed_test(lua_State *L, int idx, const lheed_type *type);
 void lheed_push_object(lua_State *L);
 /** Whether the value at idx is one. */
 bool lheed_is_object(lua_State *L, int idx);
+
+/** Keeps the value at idx until lheed_drop_kept, which needs no Lua state; raises if memory runs out. The
+ * result identifies it. (lkept.c) */
+void *lheed_keep(lua_State *L, int idx);
+void lheed_push_kept(lua_State *L, const void *kept);
+lheed_state *lheed_state_of_kept(const void *kept);
+void lheed_drop_kept(void *kept);
+/** Lets the collector have what was dropped since the last call. Does not allocate. */
+void lheed_forget_dropped(lua_State *L, lheed_state *S);
 
 /** Ends a function with n results: the collector makes a step for the memory taken since the last one. May
  * run finalizers. */
@@ -362,6 +373,17 @@ void lheed_push_tap_boxes(lua_State *L, lheed_tap_boxes *taps);
 /** Moves the taps in *found into the boxes, and pushes a table of them by name. */
 void lheed_push_taps(lua_State *L, const lheed_tap_boxes *taps, const heed_attention_taps *found);
 
+/** The option requires_grad of functions that make tensors; raises if it is true and they are not float32.
+ * (lgrad.c) */
+bool lheed_opt_leaf(lua_State *L, int idx, const char *function, heed_dtype dtype);
+/** Ends a function whose result, the tensor on top of the stack, is new: with `leaf`, it wants a gradient. */
+int lheed_return_leaf(lua_State *L, bool leaf);
+/** Pushes the gradient of the tensor at 1, or nil; sets it to the value at 3. (lgrad.c) */
+void lheed_push_grad(lua_State *L);
+void lheed_set_grad(lua_State *L);
+/** x.requires_grad = the value at 3, of the tensor at 1. */
+void lheed_set_requires_grad(lua_State *L);
+
 /** heed.ipairs; also the metamethod __ipairs, which 5.2 alone needs for userdata. (lobject.c) */
 int lheed_ipairs(lua_State *L);
 
@@ -384,6 +406,7 @@ typedef struct lheed_list {
   int count;
   int slot[HEED_MAX_DIMS];                     /* the stack slots of the tensors; 0: all of the dimension */
   int item[HEED_MAX_DIMS], dim[HEED_MAX_DIMS]; /* as in heed__index_names */
+  struct heed__part *part;                     /* set by the caller: where the view is noted, or NULL */
 } lheed_list;
 /** Reads the list at stack slot 2 for the tensor at slot 1, of which it makes *view, on the caller's stack.
  * Pushes the elements of the list, and allocates. */
@@ -431,8 +454,13 @@ void lheed_open_late(lua_State *L);
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
+  X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
+  X(kept)         /* lkept.c: values that C objects hold */                                                  \
+  X(grad)         /* lgrad.c: recording, and gradients of tensors */                                         \
+  X(backward)     /* lbackward.c: backward passes, hooks, functions with a gradient */                       \
+  X(optim)        /* loptim.c: steps of optimisers, norms of gradients */                                    \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \
   X(info)         /* linfo.c: threads, the clock, heed.info */                                               \

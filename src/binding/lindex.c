@@ -7,9 +7,14 @@
 
 /* ---- From keys to views ---- */
 
-/* x[{…}] for a list of integers and slices at stack slot 2: stores the view in *view, without allocating.
- * False if something else is in it: see lheed_read_list. */
-static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
+/* Where a part is noted for recording: NULL while nothing is recorded. */
+static heed__part *to_record(const heed_context *ctx, heed__part *part) {
+  return ctx->recorder != NULL ? part : NULL;
+}
+
+/* x[{…}] for a list of integers and slices at stack slot 2: stores the view in *view, and in *part if it is
+ * not NULL, without allocating. False if something else is in it: see lheed_read_list. */
+static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view, heed__part *part) {
   heed_context *ctx = x->storage->context;
   ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_Unsigned given = lua_rawlen(L, 2);
@@ -23,30 +28,35 @@ static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view) {
   heed__alias_on_stack(view, x);
   view->ndim = 0;
   view->numel = 1;
+  heed__part_begin(part);
   for (int d = 0; d < x->ndim; d++) {
     int64_t start = 0, count = x->shape[d], step = 1, i;
+    bool dropped = false;
     if ((lua_Unsigned)d < given) {
       lua_rawgeti(L, 2, d + 1);
       int top = lua_gettop(L);
-      bool dropped = lheed_is_index(L, top, &i);
+      dropped = lheed_is_index(L, top, &i);
       if (dropped) {
         LHEED_TRY(L, heed__check_index(ctx, "index", i, d, x->shape[d], &start));
+        count = 1;
       } else {
         if (lua_type(L, top) != LUA_TTABLE) return false;
         if (lua_rawgeti(L, top, 1) == LUA_TTABLE) return false;
         lua_pop(L, 1);
-        int64_t part[3];
-        if (lheed_read_slice(L, "dimension", d + 1, part) > 0) {
-          step = part[2];
-          LHEED_TRY(L,
-                    heed__check_slice(ctx, "index", part[0], part[1], step, d, x->shape[d], &start, &count));
+        int64_t slice[3];
+        if (lheed_read_slice(L, "dimension", d + 1, slice) > 0) {
+          step = slice[2];
+          if (part != NULL) part->name = "SliceBackward0";
+          LHEED_TRY(
+              L, heed__check_slice(ctx, "index", slice[0], slice[1], step, d, x->shape[d], &start, &count));
         }
       }
       lua_pop(L, 1);
       if (count > 0)
         view->data += start * x->stride[d] * width; /* of an empty view there is no element to point at */
-      if (dropped) continue;
     }
+    heed__part_add(part, dropped ? HEED__PART_DROPPED : HEED__PART_KEPT, start, step, count);
+    if (dropped) continue;
     view->shape[view->ndim] = count;
     view->stride[view->ndim++] =
         count > 1 ? x->stride[d] * step : x->stride[d]; /* the step of one element may overflow */
@@ -70,6 +80,14 @@ static char *find_element(lua_State *L, const heed_tensor *x) {
     offset += at * x->stride[d];
   }
   return x->data + offset * (ptrdiff_t)heed__element_bytes(x->dtype);
+}
+
+/* The same for row `at` (from 0) of x. */
+static void note_row(heed__part *part, const heed_tensor *x, int64_t at) {
+  if (part == NULL) return;
+  heed__part_begin(part);
+  heed__part_add(part, HEED__PART_DROPPED, at, 1, 1);
+  for (int d = 1; d < x->ndim; d++) heed__part_add(part, HEED__PART_KEPT, 0, 1, x->shape[d]);
 }
 
 /* Row `at` (from 0) of the view. */
@@ -126,7 +144,9 @@ static int push_row(lua_State *L, int64_t i) {
   x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
   heed__alias_on_stack(&view, x);
   select_row(&view, at);
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
+  heed__part noted, *part = to_record(x->storage->context, &noted);
+  note_row(part, x, at);
+  LHEED_TRY(L, heed__give_part(x->storage->context, "index", x, &view, part, out));
   return lheed_return(L, 1);
 }
 
@@ -142,19 +162,26 @@ static int read_row(lua_State *L) {
 /* x[{…}] for lists that view_table leaves; *out is the box at slot 3. */
 static int read_list(lua_State *L, heed_tensor **out) {
   heed_tensor view;
-  const heed_tensor *indices[HEED_MAX_DIMS];
+  const heed_tensor *indices[HEED_MAX_DIMS], *x = &view;
   heed__index_names names;
-  lheed_list list;
+  heed__part noted;
+  lheed_list list = {.part = to_record(lheed_get(L)->context, &noted)};
+  heed_tensor **selected = list.part != NULL ? lheed_push_tensor(L) : NULL;
   lheed_read_list(L, &list, &view);
   heed_context *ctx = view.storage->context;
-  if (list.count > 0) {
-    get_indices(L, &list, indices, &names);
-    LHEED_TRY(L, heed__index(ctx, "index", &view, list.count, indices, &names, out));
-  } else if (view.ndim == 0) {
+  if (list.count == 0 && view.ndim == 0) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
+  }
+  if (list.count > 0 && selected != NULL) { /* both steps are recorded */
+    LHEED_TRY(L, heed__give_part(ctx, "index", lheed_tensor(L, 1, "index", "x"), &view, list.part, selected));
+    x = *selected;
+  }
+  if (list.count > 0) {
+    get_indices(L, &list, indices, &names);
+    LHEED_TRY(L, heed__index(ctx, "index", x, list.count, indices, &names, out));
   } else {
-    LHEED_TRY(L, heed__tensor_from_view(ctx, "index", &view, out));
+    LHEED_TRY(L, heed__give_part(ctx, "index", lheed_tensor(L, 1, "index", "x"), &view, list.part, out));
   }
   lua_settop(L, 3);
   return lheed_return(L, 1);
@@ -169,7 +196,8 @@ static int read_table(lua_State *L) {
   }
   heed_tensor view, **out = lheed_push_tensor(L);
   x = lheed_tensor(L, 1, "index", "x"); /* read again: pushing the box may have run finalizers */
-  if (!view_table(L, x, &view)) {
+  heed__part noted, *part = to_record(x->storage->context, &noted);
+  if (!view_table(L, x, &view, part)) {
     lua_settop(L, 3);
     return read_list(L, out);
   }
@@ -177,7 +205,7 @@ static int read_table(lua_State *L) {
     lheed_push_scalar(L, heed__load(view.dtype, view.data));
     return 1;
   }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "index", &view, out));
+  LHEED_TRY(L, heed__give_part(x->storage->context, "index", x, &view, part, out));
   return lheed_return(L, 1);
 }
 
@@ -216,14 +244,11 @@ static void push_is_parameter(lua_State *L) {
 
 /* x.T: all dimensions in reverse */
 static void push_reversed(lua_State *L) {
-  heed_tensor view, **out = lheed_push_tensor(L);
+  heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "T", "x");
-  heed__alias_on_stack(&view, x);
-  for (int d = 0; d < x->ndim; d++) {
-    view.shape[d] = x->shape[x->ndim - 1 - d];
-    view.stride[d] = x->stride[x->ndim - 1 - d];
-  }
-  LHEED_TRY(L, heed__tensor_from_view(x->storage->context, "T", &view, out));
+  int dims[HEED_MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) dims[d] = x->ndim - d;
+  LHEED_TRY(L, heed__permute(x->storage->context, "T", x, x->ndim, dims, out));
 }
 
 /* x.mT: the last two dimensions exchanged */
@@ -235,12 +260,30 @@ static void push_matrix_transposed(lua_State *L) {
   LHEED_TRY(L, heed__transpose(x->storage->context, "mT", x, -2, -1, out));
 }
 
+static void push_requires_grad(lua_State *L) {
+  lua_pushboolean(L, heed_tensor_requires_grad(lheed_tensor(L, 1, "requires_grad", "x")));
+}
+
+static void push_is_leaf(lua_State *L) {
+  lua_pushboolean(L, heed_tensor_is_leaf(lheed_tensor(L, 1, "is_leaf", "x")));
+}
+
+static void push_grad_fn(lua_State *L) {
+  const char *name = heed_tensor_grad_fn(lheed_tensor(L, 1, "grad_fn", "x"));
+  if (name != NULL)
+    lua_pushfstring(L, "<%s>", name);
+  else
+    lua_pushnil(L);
+}
+
 static const struct {
   const char *name;
   void (*push)(lua_State *L);
 } fields[] = {
-    {"shape", push_shape}, {"dtype", push_dtype},          {"ndim", push_ndim},
-    {"T", push_reversed},  {"mT", push_matrix_transposed}, {"is_parameter", push_is_parameter},
+    {"shape", push_shape},     {"dtype", push_dtype},          {"ndim", push_ndim},
+    {"T", push_reversed},      {"mT", push_matrix_transposed}, {"is_parameter", push_is_parameter},
+    {"grad", lheed_push_grad}, {"grad_fn", push_grad_fn},      {"requires_grad", push_requires_grad},
+    {"is_leaf", push_is_leaf},
 };
 #define FIELDS (sizeof fields / sizeof *fields)
 
@@ -297,32 +340,56 @@ static int read_index(lua_State *L) {
 
 /* ---- Writing ---- */
 
+/* A write to a part of the tensor at slot 1, which is recorded if *part is not NULL. The write itself is to a
+ * header on the stack, of which nothing is recorded. */
+typedef struct written {
+  heed__part noted, *part;
+  heed_tensor view;
+} written;
+
+/* After the write, whose status is given. */
+static void end_write(lua_State *L, const written *w, const heed__recorder *recorder, heed_status status,
+                      const heed_tensor *value, int count, const heed_tensor *const *indices) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed__resume_recording(ctx, recorder);
+  LHEED_TRY(L, status);
+  if (w->part == NULL) return;
+  LHEED_TRY(L, heed__record_assign(ctx, lheed_tensor(L, 1, "index", "x"), w->part, value, count, indices));
+}
+
 /* Writes the value at slot 3, broadcast and converted, into the view. */
-static void assign(lua_State *L, heed_tensor *view) {
+static void assign(lua_State *L, written *w) {
+  heed_tensor *view = &w->view;
   heed_context *ctx = view->storage->context;
-  if (view->ndim == 0 && lua_type(L, 3) == LUA_TNUMBER) {
+  heed__number number;
+  if (view->ndim == 0 && lua_type(L, 3) == LUA_TNUMBER && w->part == NULL) {
+    LHEED_TRY(L, heed__written(ctx, "index", view));
     heed__store(view->dtype, view->data, lheed_scalar(L, 3, "index", "the value"));
     return;
   }
-  heed__number number;
   heed_tensor value;
-  heed__alias_on_stack(&value, lheed_operand(L, 3, "index", "the value", &number));
+  const heed_tensor *given = lheed_operand(L, 3, "index", "the value", &number);
+  heed__alias_on_stack(&value, given);
   /* Leading sizes of 1 are dropped: as in PyTorch, [1] can be assigned to an element. */
   while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
   LHEED_TRY(L, heed__check_expands(ctx, "index", "the value", &value, view->ndim, view->shape));
-  LHEED_TRY(L, heed__copy(ctx, "index", view, &value));
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  end_write(L, w, recorder, heed__copy(ctx, "index", view, &value), given, 0, NULL);
 }
 
-/* The value at slot 3, without leading sizes of 1, which do not matter where it broadcasts. */
-static void read_written(lua_State *L, heed__number *number, heed_tensor *value) {
-  heed__alias_on_stack(value, lheed_operand(L, 3, "index", "the value", number));
+/* The value at slot 3; *value: without leading sizes of 1, which do not matter where it broadcasts. */
+static const heed_tensor *read_written(lua_State *L, heed__number *number, heed_tensor *value) {
+  const heed_tensor *given = lheed_operand(L, 3, "index", "the value", number);
+  heed__alias_on_stack(value, given);
   while (value->ndim > 0 && value->shape[0] == 1) select_row(value, 0);
+  return given;
 }
 
 static void assign_picks(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed__number number;
   heed_tensor value;
+  written w = {.part = to_record(ctx, &w.noted)};
   lheed_indices(L, 2, "index", "the index", true);
   heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   const heed_tensor *key = lheed_tensor(L, 2, "index", "the index");
@@ -332,57 +399,92 @@ static void assign_picks(lua_State *L) {
     return;
   }
   check_has_rows(L, x);
-  read_written(L, &number, &value);
-  LHEED_TRY(L, heed__index_put(ctx, "index", x, 1, &key, &whole_index, &value, false, true));
+  const heed_tensor *given = read_written(L, &number, &value);
+  if (w.part != NULL) {
+    heed__part_begin(w.part);
+    for (int d = 0; d < x->ndim; d++) heed__part_add(w.part, HEED__PART_KEPT, 0, 1, x->shape[d]);
+    w.part->name = "IndexPutBackward0";
+  }
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  end_write(L, &w, recorder, heed__index_put(ctx, "index", x, 1, &key, &whole_index, &value, false, true),
+            given, 1, &key);
 }
 
 /* x[{…}] = v for lists that view_table leaves */
 static void assign_list(lua_State *L) {
-  heed_tensor view, value;
+  heed_tensor value;
   const heed_tensor *indices[HEED_MAX_DIMS];
   heed__index_names names;
   heed__number number;
-  lheed_list list;
-  lheed_read_list(L, &list, &view);
-  heed_context *ctx = view.storage->context;
-  LHEED_TRY(L, heed__check_writable(ctx, "index", &view));
+  written w = {.part = to_record(lheed_get(L)->context, &w.noted)};
+  lheed_list list = {.part = w.part};
+  lheed_read_list(L, &list, &w.view);
+  heed_context *ctx = w.view.storage->context;
   if (list.count == 0) {
-    assign(L, &view);
+    if (w.part != NULL) w.part->name = "CopySlices";
+    assign(L, &w);
     return;
   }
   get_indices(L, &list, indices, &names);
-  read_written(L, &number, &value);
-  LHEED_TRY(L, heed__index_put(ctx, "index", &view, list.count, indices, &names, &value, false, true));
+  const heed_tensor *given = read_written(L, &number, &value);
+  if (w.part != NULL && strcmp(w.part->name, "AliasBackward0") != 0)
+    w.part->name = "CopySlices"; /* indices of a part of x */
+  else if (w.part != NULL)
+    w.part->name = "IndexPutBackward0";
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  end_write(L, &w, recorder,
+            heed__index_put(ctx, "index", &w.view, list.count, indices, &names, &value, false, true), given,
+            list.count, indices);
+}
+
+/* x[…] = v for an integer or a list of integers and slices; false: something else is in the list. */
+static bool write_part(lua_State *L, heed_tensor *x, int type, int64_t i) {
+  written w = {.part = to_record(x->storage->context, &w.noted)};
+  if (type == LUA_TTABLE) {
+    if (!view_table(L, x, &w.view, w.part)) return false;
+  } else {
+    const int64_t at = check_row(L, x, i);
+    heed__alias_on_stack(&w.view, x);
+    select_row(&w.view, at);
+    note_row(w.part, x, at);
+  }
+  if (w.part != NULL) w.part->name = "CopySlices";
+  assign(L, &w);
+  return true;
 }
 
 /* __newindex */
 static int write_index(lua_State *L) {
   lheed_begin(L);
-  int64_t i;
-  heed_tensor view, *x = lheed_tensor(L, 1, "index", "x");
+  int64_t i = 0;
+  heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   int type = lua_type(L, 2);
+  if (type == LUA_TSTRING && strcmp(lua_tostring(L, 2), "grad") == 0) {
+    lheed_set_grad(L);
+    return 0;
+  }
+  if (type == LUA_TSTRING && strcmp(lua_tostring(L, 2), "requires_grad") == 0) {
+    lheed_set_requires_grad(L);
+    return 0;
+  }
   if (type == LUA_TSTRING) {
     const char *key = lheed_push_key(L, 2), *hint = lheed_push_hint(L, "Tensor", 2, 0, 0);
     return lheed_error(L, "index: fields of a tensor cannot be set (%s)%s", key, hint);
   }
-  LHEED_TRY(L, heed__check_writable(x->storage->context, "index", x));
+  heed_context *ctx = x->storage->context;
+  LHEED_TRY(L, heed__check_target(ctx, "index", x));
   if (type == LUA_TTABLE) {
-    char *element = lua_type(L, 3) == LUA_TNUMBER ? find_element(L, x) : NULL;
+    const bool is_plain = lua_type(L, 3) == LUA_TNUMBER && ctx->recorder == NULL;
+    char *element = is_plain ? find_element(L, x) : NULL;
     if (element) {
+      LHEED_TRY(L, heed__written(ctx, "index", x));
       heed__store(x->dtype, element, lheed_scalar(L, 3, "index", "the value"));
-    } else {
-      if (view_table(L, x, &view)) {
-        assign(L, &view);
-      } else {
-        lua_settop(L, 3);
-        assign_list(L);
-      }
+    } else if (!write_part(L, x, type, i)) {
+      lua_settop(L, 3);
+      assign_list(L);
     }
   } else if ((type == LUA_TNUMBER || type == LUA_TUSERDATA) && lheed_is_index(L, 2, &i)) {
-    int64_t at = check_row(L, x, i);
-    heed__alias_on_stack(&view, x);
-    select_row(&view, at);
-    assign(L, &view);
+    (void)write_part(L, x, type, i);
   } else if (lheed_test(L, 2, &lheed_tensor_type)) {
     assign_picks(L);
   } else {

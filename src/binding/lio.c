@@ -248,6 +248,35 @@ static int json(lua_State *L) {
   return 1;
 }
 
+/* parse(path, text): the value of a JSON text in that file; or nil, message */
+static int parse_json(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  unsigned pushed = 0;
+  size_t length;
+  const char *path = path_argument(L, 1, "load");
+  if (lua_type(L, 2) != LUA_TSTRING) lheed_bad_argument(L, 2, "load", "text", "a string");
+  const char *json_text = lua_tolstring(L, 2, &length);
+  heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &json_type);
+  TRY_FILE(L, &status, heed__json_read(ctx, path, json_text, length, tree));
+  if (status != HEED_OK) return failed(L, status);
+  push_json(L, ctx, heed__json_root(*tree), &pushed);
+  heed__json_free(*tree);
+  *tree = NULL;
+  return 1;
+}
+
+/* map(path): the bytes of a file as a mapped int8 tensor [size]; or nil, message */
+static int map_bytes(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  const char *path = path_argument(L, 1, "load");
+  heed_tensor **bytes = lheed_push_tensor(L);
+  TRY_FILE(L, &status, heed__map_bytes(ctx, path, bytes));
+  if (status != HEED_OK) return failed(L, status);
+  return lheed_return(L, 1);
+}
+
 /* text(path): the bytes of a file; or nil, message */
 static int text(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
@@ -326,6 +355,8 @@ void lheed_open_io(lua_State *L) {
                                        {"save", save},
                                        {"json", json},
                                        {"kind", kind},
+                                       {"parse", parse_json},
+                                       {"map", map_bytes},
                                        {"text", text},
                                        {"open", open_entry},
                                        {"describe", describe_entry},

@@ -41,6 +41,9 @@ void lheed_open_composed(lua_State *L) {
 #define OP_LUA(name, file)      {#name, "heed.ops." #file, true},
 #define OP_LUA_FREE(name, file) {#name, "heed.ops." #file, false},
 #include "../ops/ops.def"
+      {"backward", "heed.autograd.passes", true},
+      {"backward_steps", "heed.autograd.passes", true},
+      {"register_hook", "heed.autograd.passes", true},
   };
   for (size_t i = 0; i < sizeof composed / sizeof *composed; i++) {
     push_function(L, composed[i].file, composed[i].name);
@@ -53,52 +56,65 @@ void lheed_open_composed(lua_State *L) {
   }
 }
 
-/* ---- Classes: fields of heed.nn ---- */
+/* ---- Fields of heed and of heed.nn ---- */
 
-/* A file returns the value itself, or a table of several by name. */
-static const struct {
+/* A field and its file, which returns the value itself, or a table of several by name. */
+typedef struct late_field {
   const char *name, *file;
-} classes[] = {{"Module", "heed.nn.module"},
-               {"Sequential", "heed.nn.sequential"},
-               {"ModuleList", "heed.nn.module_list"},
-               {"ModuleDict", "heed.nn.module_dict"},
-               {"ParameterList", "heed.nn.parameters"},
-               {"ParameterDict", "heed.nn.parameters"},
-               {"Residual", "heed.nn.residual"},
-               {"Identity", "heed.nn.shapes"},
-               {"Flatten", "heed.nn.shapes"},
-               {"Unflatten", "heed.nn.shapes"},
-               {"Tanh", "heed.nn.activations"},
-               {"Sigmoid", "heed.nn.activations"},
-               {"LogSigmoid", "heed.nn.activations"},
-               {"Softmax", "heed.nn.activations"},
-               {"LogSoftmax", "heed.nn.activations"},
-               {"Softplus", "heed.nn.activations"},
-               {"LeakyReLU", "heed.nn.activations"},
-               {"ELU", "heed.nn.activations"},
-               {"GLU", "heed.nn.activations"},
-               {"SwiGLU", "heed.nn.swiglu"},
-               {"BatchNorm1d", "heed.nn.batch_norm"},
-               {"MultiheadAttention", "heed.nn.multihead"},
-               {"Transformer", "heed.nn.transformer"},
-               {"TransformerEncoder", "heed.nn.encoder"},
-               {"TransformerEncoderLayer", "heed.nn.encoder"},
-               {"TransformerDecoder", "heed.nn.decoder"},
-               {"TransformerDecoderLayer", "heed.nn.decoder"},
-               {"CrossEntropyLoss", "heed.nn.losses"},
-               {"NLLLoss", "heed.nn.losses"},
-               {"MSELoss", "heed.nn.losses"},
-               {"L1Loss", "heed.nn.losses"},
-               {"SmoothL1Loss", "heed.nn.losses"},
-               {"HuberLoss", "heed.nn.losses"},
-               {"BCELoss", "heed.nn.losses"},
-               {"BCEWithLogitsLoss", "heed.nn.losses"},
-               {"KLDivLoss", "heed.nn.losses"},
-               {"functional", "heed.nn.functional"},
-               {"init", "heed.nn.initializers"}};
+} late_field;
+
+/* heed.utils and other tables. */
+static const late_field tables[] = {{"optim", "heed.optim"},
+                                    {"utils", "heed.utils"},
+                                    {"autograd", "heed.autograd"},
+                                    {"no_grad", "heed.autograd.mode"},
+                                    {"enable_grad", "heed.autograd.mode"},
+                                    {"inference_mode", "heed.autograd.mode"}};
+#define TABLES (sizeof tables / sizeof *tables)
+
+/* The classes of heed.nn. */
+static const late_field classes[] = {{"Module", "heed.nn.module"},
+                                     {"Sequential", "heed.nn.sequential"},
+                                     {"ModuleList", "heed.nn.module_list"},
+                                     {"ModuleDict", "heed.nn.module_dict"},
+                                     {"ParameterList", "heed.nn.parameters"},
+                                     {"ParameterDict", "heed.nn.parameters"},
+                                     {"Residual", "heed.nn.residual"},
+                                     {"Identity", "heed.nn.shapes"},
+                                     {"Flatten", "heed.nn.shapes"},
+                                     {"Unflatten", "heed.nn.shapes"},
+                                     {"Tanh", "heed.nn.activations"},
+                                     {"Sigmoid", "heed.nn.activations"},
+                                     {"LogSigmoid", "heed.nn.activations"},
+                                     {"Softmax", "heed.nn.activations"},
+                                     {"LogSoftmax", "heed.nn.activations"},
+                                     {"Softplus", "heed.nn.activations"},
+                                     {"LeakyReLU", "heed.nn.activations"},
+                                     {"ELU", "heed.nn.activations"},
+                                     {"GLU", "heed.nn.activations"},
+                                     {"SwiGLU", "heed.nn.swiglu"},
+                                     {"BatchNorm1d", "heed.nn.batch_norm"},
+                                     {"MultiheadAttention", "heed.nn.multihead"},
+                                     {"Transformer", "heed.nn.transformer"},
+                                     {"TransformerEncoder", "heed.nn.encoder"},
+                                     {"TransformerEncoderLayer", "heed.nn.encoder"},
+                                     {"TransformerDecoder", "heed.nn.decoder"},
+                                     {"TransformerDecoderLayer", "heed.nn.decoder"},
+                                     {"CrossEntropyLoss", "heed.nn.losses"},
+                                     {"NLLLoss", "heed.nn.losses"},
+                                     {"MSELoss", "heed.nn.losses"},
+                                     {"L1Loss", "heed.nn.losses"},
+                                     {"SmoothL1Loss", "heed.nn.losses"},
+                                     {"HuberLoss", "heed.nn.losses"},
+                                     {"BCELoss", "heed.nn.losses"},
+                                     {"BCEWithLogitsLoss", "heed.nn.losses"},
+                                     {"KLDivLoss", "heed.nn.losses"},
+                                     {"functional", "heed.nn.functional"},
+                                     {"init", "heed.nn.initializers"}};
 #define CLASSES (sizeof classes / sizeof *classes)
 
-/* Upvalue 2 of the metamethods: the names of classes that were neither read nor set yet → their files. */
+/* Upvalue 2 of the metamethods: the names that were neither read nor set yet → their files. Upvalue 3: the
+ * table's name. */
 
 /* Removes the name at idx from that table, and pushes its file, or nil. */
 static int take_file(lua_State *L, int idx) {
@@ -117,7 +133,8 @@ static int late_index(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 2);
   lua_pushvalue(L, 2);
-  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING) return lheed_unknown_name(L, "heed.nn");
+  if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TSTRING)
+    return lheed_unknown_name(L, luaL_checkstring(L, lua_upvalueindex(3)));
   /* This call and the next may raise; the name is removed last, so that it can be read again. */
   lheed_require(L, lua_tostring(L, 3));
   if (lua_type(L, 4) == LUA_TTABLE) { /* of several? */
@@ -152,43 +169,55 @@ static int next_field(lua_State *L) {
   return 1;
 }
 
-/* Reads all of them from the table on top of the stack. */
-static void make_classes(lua_State *L) {
-  for (size_t i = 0; i < CLASSES; i++) {
-    lua_getfield(L, -1, classes[i].name);
+/* Reads all fields that are left from the table on top of the stack. `left` is the index of upvalue 2. */
+static void read_all(lua_State *L, int left) {
+  const int table = lua_gettop(L);
+  luaL_checktype(L, left, LUA_TTABLE);
+  lua_pushnil(L);
+  while (lua_next(L, left)) { /* reading a field removes it there, which lua_next allows */
+    lua_pop(L, 1);
+    lua_pushvalue(L, -1);
+    lua_gettable(L, table);
     lua_pop(L, 1);
   }
 }
 
-/* pairs(nn): the classes, too. */
+/* pairs(heed) and pairs(nn): these fields, too. */
 static int late_pairs(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
-  make_classes(L);
+  read_all(L, lua_upvalueindex(2));
   lua_pushcfunction(L, next_field);
   lua_pushvalue(L, 1);
   lua_pushnil(L);
   return 3;
 }
 
-/* Adds the classes to the table on top of the stack. */
-static void add_classes(lua_State *L) {
+/* Adds the fields to the table on top of the stack, whose name is `owner`; other names are errors. */
+static void add_fields(lua_State *L, const char *owner, const late_field *fields, size_t count) {
   static const luaL_Reg meta[] = {
       {"__index", late_index}, {"__newindex", late_newindex}, {"__pairs", late_pairs}, {NULL, NULL}};
   lua_createtable(L, 0, 3);
-  lua_createtable(L, 0, CLASSES);
-  for (size_t i = 0; i < CLASSES; i++) {
-    lua_pushstring(L, classes[i].file);
-    lua_setfield(L, -2, classes[i].name);
+  lua_createtable(L, 0, (int)count);
+  for (size_t i = 0; i < count; i++) {
+    lua_pushstring(L, fields[i].file);
+    lua_setfield(L, -2, fields[i].name);
   }
   for (const luaL_Reg *m = meta; m->name; m++) {
     lheed_push_state(L);
     lua_pushvalue(L, -2);
-    lua_pushcclosure(L, m->func, 2);
+    lua_pushstring(L, owner);
+    lua_pushcclosure(L, m->func, 3);
     lua_setfield(L, -3, m->name);
   }
-  lua_pop(L, 1);
-  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -2);
+  lua_setmetatable(L, -4);
+  if (!LHEED_HAS_PAIRS) { /* for pairs */
+    lua_pushvalue(L, -3);
+    read_all(L, lua_gettop(L) - 1);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 2);
 }
 
 /* ---- Opening ---- */
@@ -216,11 +245,13 @@ static int open_late(lua_State *L) {
   add_function(L, "heed.nn.utils", "skip_init");
   add_function(L, "heed.nn.utils", "parameters_to_vector");
   add_function(L, "heed.nn.utils", "vector_to_parameters");
+  add_function(L, "heed.nn.clip_grad", "clip_grad_norm_");
+  add_function(L, "heed.nn.clip_grad", "clip_grad_value_");
+  add_function(L, "heed.nn.clip_grad", "get_total_norm");
   lua_setfield(L, -2, "utils");
-  add_classes(L);
-  if (!LHEED_HAS_PAIRS) make_classes(L); /* for pairs(nn) */
+  add_fields(L, "heed.nn", classes, CLASSES);
   lua_pop(L, 1);
-  lheed_guard(L, "heed");
+  add_fields(L, "heed", tables, TABLES);
   lua_pushboolean(L, true);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &opened_key);
   return 1;
@@ -230,14 +261,35 @@ static int open_late(lua_State *L) {
  * does, so that a script that replaces these in the library does not affect heed's own files. */
 static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
                                   "object",       "pair",  "raise", "text"};
-static const char *const used[] = {"Generator", "arange", "cat",      "clock", "empty", "eye",
-                                   "full",      "ipairs", "linspace", "ones",  "pairs", "rand",
-                                   "range",     "stack",  "tensor",   "zeros"};
+static const char *const used[] = {"Generator",
+                                   "alibi_slopes",
+                                   "arange",
+                                   "cat",
+                                   "clock",
+                                   "default_generator",
+                                   "empty",
+                                   "eye",
+                                   "from_string",
+                                   "full",
+                                   "ipairs",
+                                   "is_grad_enabled",
+                                   "set_grad_enabled",
+                                   "linspace",
+                                   "ones",
+                                   "pairs",
+                                   "rand",
+                                   "randint",
+                                   "randperm",
+                                   "range",
+                                   "rope",
+                                   "stack",
+                                   "tensor",
+                                   "zeros"};
 static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */
 
 void lheed_open_late(lua_State *L) {
   lheed_add_transparent(L, late_call);
-  lua_createtable(L, 0, 20);
+  lua_createtable(L, 0, 32);
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
     lua_getfield(L, -2, own[i]);
     lua_setfield(L, -2, own[i]);

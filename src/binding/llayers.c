@@ -87,6 +87,26 @@ static int op_rms_norm(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* For heed's own Lua files, which check the sizes: normalize(x, ndims, weight, bias, eps, function), over the
+ * last ndims dimensions; function: "layer_norm" or "rms_norm" */
+static int normalize(lua_State *L) {
+  lheed_begin(L);
+  lua_settop(L, 6);
+  heed_tensor **out = lheed_push_tensor(L);
+  const char *function = lua_tostring(L, 6);
+  const bool centred = function != NULL && strcmp(function, "layer_norm") == 0;
+  if (!centred) function = "rms_norm";
+  const int ndims = (int)lheed_integer(L, 2, function, "normalized_shape");
+  const double epsilon = lheed_number(L, 5, function, "eps");
+  heed_context *ctx = lheed_get(L)->context;
+  const heed_tensor *x = lheed_tensor(L, 1, function, "input");
+  const heed_tensor *weight = lheed_opt_tensor(L, 3, function, "weight");
+  const heed_tensor *bias = lheed_opt_tensor(L, 4, function, "bias");
+  LHEED_TRY(L, centred ? heed__layer_norm(ctx, function, x, ndims, weight, bias, epsilon, out)
+                       : heed__rms_norm(ctx, function, x, ndims, weight, epsilon, out));
+  return lheed_return(L, 1);
+}
+
 static int64_t head_count(const heed_tensor *x) {
   return x->ndim < 3 ? 1 : x->shape[x->ndim - 3];
 }
@@ -182,5 +202,7 @@ void lheed_open_layers(lua_State *L) {
                                        {"rms_norm", op_rms_norm},
                                        {"scaled_dot_product_attention", op_attention},
                                        {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"normalize", normalize}, {NULL, NULL}};
   lheed_add_methods(L, functions, false);
+  lheed_add(L, "modules", primitives);
 }

@@ -126,6 +126,13 @@ static void add_list_dim(lua_State *L, lheed_list *list, int d, int64_t size, in
   view->numel *= size;
 }
 
+/* The same for all of dimension d of x, or a part of it. */
+static void add_kept_dim(lua_State *L, lheed_list *list, int d, int64_t first, int64_t step, int64_t count,
+                         int64_t stride) {
+  add_list_dim(L, list, d, count, count > 1 ? stride * step : stride);
+  heed__part_add(list->part, HEED__PART_KEPT, first, step, count);
+}
+
 /* Appends an entry for such dimensions, of which there is at least one; slot 0: all of one. */
 static void add_list_entry(lheed_list *list, int slot, int number) {
   list->slot[list->count] = slot;
@@ -133,7 +140,7 @@ static void add_list_entry(lheed_list *list, int slot, int number) {
 }
 
 static void add_list_dims(lua_State *L, lheed_list *list, const heed_tensor *x, int d) {
-  add_list_dim(L, list, d, x->shape[d], x->stride[d]);
+  add_kept_dim(L, list, d, 0, 1, x->shape[d], x->stride[d]);
   add_list_entry(list, 0, 0);
 }
 
@@ -147,21 +154,25 @@ static void add_item(lua_State *L, lheed_list *list, const heed_tensor *x, const
   case ITEM_INTEGER:
     LHEED_TRY(L, heed__check_index(ctx, "index", item->part[0], d, x->shape[d], &start));
     list->view->data += start * x->stride[d] * width;
+    heed__part_add(list->part, HEED__PART_DROPPED, start, 1, 1);
     break;
   case ITEM_SLICE:
     LHEED_TRY(L, heed__check_slice(ctx, "index", item->part[0], item->part[1], item->part[2], d, x->shape[d],
                                    &start, &count));
     if (count > 0) list->view->data += start * x->stride[d] * width;
-    add_list_dim(L, list, d, count, count > 1 ? x->stride[d] * item->part[2] : x->stride[d]);
+    add_kept_dim(L, list, d, start, item->part[2], count, x->stride[d]);
+    if (list->part != NULL) list->part->name = "SliceBackward0";
     add_list_entry(list, 0, 0);
     break;
   case ITEM_NEW_AXIS:
     add_list_dim(L, list, d, 1, d < x->ndim ? x->shape[d] * x->stride[d] : 1);
+    heed__part_add(list->part, HEED__PART_NEW, 0, 1, 1);
     add_list_entry(list, 0, 0);
     break;
   case ITEM_ALL: add_list_dims(L, list, x, d); break;
   case ITEM_INDICES:
-    for (int i = 0; i < item->dims; i++) add_list_dim(L, list, d + i, x->shape[d + i], x->stride[d + i]);
+    for (int i = 0; i < item->dims; i++)
+      add_kept_dim(L, list, d + i, 0, 1, x->shape[d + i], x->stride[d + i]);
     add_list_entry(list, item->slot, number);
     break;
   default:
@@ -201,6 +212,7 @@ void lheed_read_list(lua_State *L, lheed_list *list, heed_tensor *view) {
   view->ndim = list->count = 0;
   view->numel = 1;
   list->view = view;
+  heed__part_begin(list->part);
   for (int i = 0; i < (int)given; i++) {
     const int taken = items[i].kind == ITEM_ELLIPSIS ? x->ndim - dims : items[i].dims;
     add_item(L, list, x, &items[i], i + 1, d, taken);

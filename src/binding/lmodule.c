@@ -139,15 +139,22 @@ bool lheed_read_entry_name(const heed_module *m, int i, lheed_entry_name name) {
   return true;
 }
 
-/* nn.Parameter(t): a tensor on the same elements, which modules list among their parameters. */
+/* nn.Parameter(data, requires_grad = true): a leaf on the same elements, which modules list among their
+ * parameters. */
 static int new_parameter(lua_State *L) {
-  lua_settop(L, 1);
+  static const char *const names[] = {"requires_grad", NULL};
+  lheed_options(L, "Parameter", 2, names);
+  const bool wants = lheed_opt_boolean(L, 2, "Parameter", "requires_grad", true);
   heed_tensor **box = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "Parameter", "data");
   if (heed_tensor_dtype(x) != HEED_FLOAT32)
     return lheed_error(L, "Parameter: data is %s; it must be float32", heed_dtype_name(heed_tensor_dtype(x)));
-  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", x, box));
+  heed_tensor view;
+  heed__alias_on_stack(&view, x);
+  view.detached = true;
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", &view, box));
   heed_tensor_set_parameter(*box, true);
+  if (heed_tensor_requires_grad(*box) != wants) LHEED_TRY(L, heed_tensor_require_grad(*box, wants));
   return lheed_return(L, 1);
 }
 

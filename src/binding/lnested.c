@@ -240,10 +240,10 @@ static void read_nested(nested_reader *r, int idx, int64_t offset) {
   if (seen != count) fail_hole(r, idx);
 }
 
-/* tensor(data, {dtype}). Lua allocates nothing while the tables are read, so that no finalizer can change
- * them meanwhile. */
+/* tensor(data, {dtype, requires_grad}). Lua allocates nothing while the tables are read, so that no finalizer
+ * can change them meanwhile. */
 static int tensor(lua_State *L) {
-  static const char *const names[] = {"dtype", NULL};
+  static const char *const names[] = {"dtype", "requires_grad", NULL};
   heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "tensor", 2, names);
   luaL_checkstack(L, 2 * HEED_MAX_DIMS + 16, "tensor");
@@ -260,7 +260,7 @@ static int tensor(lua_State *L) {
     r.out = *out;
     r.depth = 0;
     read_nested(&r, 1, 0);
-    if (chosen || r.common == dtype) return lheed_return(L, 1);
+    if (chosen || r.common == dtype) return lheed_return_leaf(L, lheed_opt_leaf(L, 3, "tensor", dtype));
     lua_pop(L, 1);
   }
 }

@@ -26,6 +26,7 @@ typedef struct printer {
   bool summary; /* dimensions of more than 2 · edgeitems elements are shortened */
   double smallest,
       largest;     /* magnitudes of the finite elements other than 0; smallest is inf if there are none */
+  bool gradient;   /* noted */
   bool real;       /* float32, bfloat16 or float16 */
   bool whole;      /* real: all of these are integers */
   bool scientific; /* real */
@@ -215,6 +216,15 @@ static void add_dtype(printer *p, int *line) {
   add_note(p, note, length + 1, line); /* "torch." is one longer than "heed." */
 }
 
+/* What computed the tensor, or that it wants a gradient: while operations are recorded. */
+static void add_gradient(printer *p, int *line) {
+  char note[96];
+  const char *name = heed_tensor_grad_fn(p->x);
+  const int length = name ? snprintf(note, sizeof note, "grad_fn=<%.80s>", name)
+                          : snprintf(note, sizeof note, "requires_grad=True");
+  add_note(p, note, length, line);
+}
+
 /* The length of the last line in the buffer, as PyTorch counts it: two more. The text stays in the buffer. */
 static int last_line(printer *p) {
   lua_State *L = p->text.L;
@@ -242,6 +252,7 @@ static void add_empty(printer *p) {
     add_note(p, note, length, &line);
   }
   if (p->x->dtype != HEED_FLOAT32) add_dtype(p, &line);
+  if (p->gradient) add_gradient(p, &line);
 }
 
 static int tensor_tostring(lua_State *L) {
@@ -261,6 +272,7 @@ static int tensor_tostring(lua_State *L) {
   p.real =
       (*alias)->dtype == HEED_FLOAT32 || (*alias)->dtype == HEED_BFLOAT16 || (*alias)->dtype == HEED_FLOAT16;
   bool parameter = heed_tensor_is_parameter(x);
+  p.gradient = heed_is_recording(ctx) && heed_tensor_requires_grad(*alias);
   luaL_buffinit(L, &p.text);
   if (parameter) luaL_addstring(&p.text, "Parameter containing:\n");
   luaL_addstring(&p.text, heading);
@@ -269,9 +281,10 @@ static int tensor_tostring(lua_State *L) {
   } else {
     choose_format(&p);
     add_block(&p, 0, p.x->data);
-    if (heed__only_stores(p.x->dtype)) { /* PyTorch shows the dtype unless its literals imply it */
+    if (heed__only_stores(p.x->dtype) || p.gradient) {
       int line = last_line(&p);
-      add_dtype(&p, &line);
+      if (heed__only_stores(p.x->dtype)) add_dtype(&p, &line); /* where PyTorch's literals do not imply it */
+      if (p.gradient) add_gradient(&p, &line);
     }
   }
   luaL_addchar(&p.text, ')');

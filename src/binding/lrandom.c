@@ -103,6 +103,7 @@ static int set_dropout_stream(lua_State *L) {
 /* ---- Random tensors ---- */
 
 static const char *const draw_options[] = {"generator", "dtype", NULL};
+static const char *const float_options[] = {"generator", "dtype", "requires_grad", NULL};
 
 /* rand and randn support only float32. */
 static void check_float32(lua_State *L, const char *function, heed_dtype dtype) {
@@ -112,31 +113,33 @@ static void check_float32(lua_State *L, const char *function, heed_dtype dtype) 
 
 /* Draws normal or uniform numbers into *out, the box on top of the stack. */
 static int draw_floats(lua_State *L, const char *function, bool normal, heed_generator *g, int ndim,
-                       const int64_t *shape, heed_tensor **out) {
+                       const int64_t *shape, bool leaf, heed_tensor **out) {
   heed_context *ctx = lheed_get(L)->context;
   LHEED_TRY(L, normal ? heed__normal(ctx, function, g, 0, 1, ndim, shape, out)
                       : heed__uniform(ctx, function, g, 0, 1, ndim, shape, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 static int call_draw(lua_State *L, const char *function, bool normal) {
   int64_t shape[HEED_MAX_DIMS];
-  int last = lheed_trailing_options(L, function, 1, draw_options), top = lua_gettop(L);
-  heed_generator *g = lheed_opt_generator(L, top - 1, function);
-  check_float32(L, function, lheed_opt_dtype(L, top, function, HEED_FLOAT32));
+  int last = lheed_trailing_options(L, function, 1, float_options), top = lua_gettop(L);
+  heed_generator *g = lheed_opt_generator(L, top - 2, function);
+  check_float32(L, function, lheed_opt_dtype(L, top - 1, function, HEED_FLOAT32));
+  const bool leaf = lheed_opt_leaf(L, top, function, HEED_FLOAT32);
   int ndim = lheed_shape(L, 1, last, function, shape);
-  return draw_floats(L, function, normal, g, ndim, shape, lheed_push_tensor(L));
+  return draw_floats(L, function, normal, g, ndim, shape, leaf, lheed_push_tensor(L));
 }
 
 static int draw_like(lua_State *L, const char *function, bool normal) {
   heed_context *ctx = lheed_get(L)->context;
-  lheed_options(L, function, 2, draw_options);
+  lheed_options(L, function, 2, float_options);
+  const bool leaf = lheed_opt_leaf(L, 4, function, HEED_FLOAT32);
   heed_tensor **out = lheed_push_tensor(L);
   heed_generator *g = lheed_opt_generator(L, 2, function);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   check_float32(L, function, lheed_opt_dtype(L, 3, function, x->dtype));
   LHEED_TRY(L, heed__new_like(ctx, function, x, HEED_FLOAT32, out));
-  return draw_floats(L, function, normal, g, x->ndim, x->shape, out);
+  return draw_floats(L, function, normal, g, x->ndim, x->shape, leaf, out);
 }
 
 static int rand_(lua_State *L) {
@@ -315,4 +318,6 @@ void lheed_open_random(lua_State *L) {
   lheed_guard(L, "heed.Generator");
   lua_setfield(L, -2, "__index");
   lua_pop(L, 1);
+  *lheed_push_box(L, &lheed_generator_type) = heed_default_generator(lheed_find(L)->context);
+  lua_setfield(L, -3, "default_generator");
 }

@@ -131,7 +131,8 @@ static void read_tensors(lua_State *L, int list, lua_Unsigned count, heed_tensor
   }
 }
 
-/* copy_all(targets, values): copies each value into its target, two lists; once begun it is not cancelled */
+/* copy_all(targets, values): copies each value into its target, two lists, unrecorded; once begun it is not
+ * cancelled */
 static int copy_all(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status = HEED_OK;
@@ -145,10 +146,12 @@ static int copy_all(lua_State *L) {
   read_tensors(L, 1, count, targets);
   read_tensors(L, 2, count, targets + count);
   LHEED_TRY(L, heed__stopped(ctx, "load_state_dict"));
+  const bool recording = heed_set_recording(ctx, false);
   ctx->pace.held = true;
   for (lua_Unsigned i = 0; i < count && status == HEED_OK; i++)
     status = heed__copy(ctx, "load_state_dict", targets[i], targets[count + i]);
   ctx->pace.held = false;
+  heed_set_recording(ctx, recording);
   if (status != HEED_OK) lheed_raise(L, status);
   return 0;
 }

@@ -8,19 +8,21 @@
 /* ---- Creating ---- */
 
 static const char *const dtype_option[] = {"dtype", NULL};
+static const char *const maker_options[] = {"dtype", "requires_grad", NULL};
 
 /* f(2, 3, {dtype = …}) or f({2, 3}, …): a tensor of that shape, all of one value. f(x, 2, 3, …), where first
  * is 2: by default with the dtype of x. */
 static int filled(lua_State *L, const char *function, int first, int64_t value) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS];
-  int last = lheed_trailing_options(L, function, first, dtype_option);
+  int last = lheed_trailing_options(L, function, first, maker_options), top = lua_gettop(L);
   heed_dtype usual = first == 1 ? HEED_FLOAT32 : lheed_tensor(L, 1, function, "x")->dtype;
-  heed_dtype dtype = lheed_opt_dtype(L, lua_gettop(L), function, usual);
+  heed_dtype dtype = lheed_opt_dtype(L, top - 1, function, usual);
+  const bool leaf = lheed_opt_leaf(L, top, function, dtype);
   int ndim = lheed_shape(L, first, last, function, shape);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed__full(ctx, function, dtype, ndim, shape, heed_integer(value), out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 static int zeros(lua_State *L) {
@@ -50,28 +52,30 @@ static heed_dtype dtype_of_value(heed_scalar value) {
 static int full(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS];
-  lheed_options(L, "full", 3, dtype_option);
+  lheed_options(L, "full", 3, maker_options);
   if (lua_isnil(L, 1)) return lheed_bad_argument(L, 1, "full", "the shape", "a number or a table of numbers");
   int ndim = lheed_shape(L, 1, 1, "full", shape);
   heed_scalar value = lheed_scalar(L, 2, "full", "value");
   heed_dtype dtype = lheed_opt_dtype(L, 3, "full", dtype_of_value(value));
+  const bool leaf = lheed_opt_leaf(L, 4, "full", dtype);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_full(ctx, dtype, ndim, shape, value, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 /* new_full(x, size, fill_value, {dtype = …}) */
 static int new_full(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   int64_t shape[HEED_MAX_DIMS];
-  lheed_options(L, "new_full", 4, dtype_option);
+  lheed_options(L, "new_full", 4, maker_options);
   heed_dtype dtype = lheed_opt_dtype(L, 4, "new_full", lheed_tensor(L, 1, "new_full", "x")->dtype);
+  const bool leaf = lheed_opt_leaf(L, 5, "new_full", dtype);
   if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "new_full", "size", "a number or a table of numbers");
   int ndim = lheed_shape(L, 2, 2, "new_full", shape);
   heed_scalar value = lheed_scalar(L, 3, "new_full", "fill_value");
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed__full(ctx, "new_full", dtype, ndim, shape, value, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 /* f(x, {dtype = …}): a tensor with the shape and, by default, the dtype of x, all of one value. */
@@ -80,41 +84,43 @@ static int filled_like(lua_State *L, const char *function, heed_scalar value, in
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x");
   heed_dtype dtype = lheed_opt_dtype(L, dtype_slot, function, x->dtype);
+  const bool leaf = lheed_opt_leaf(L, dtype_slot + 1, function, dtype);
   LHEED_TRY(L, heed__new_like(ctx, function, x, dtype, out));
   LHEED_TRY(L, heed__full(ctx, function, dtype, x->ndim, x->shape, value, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 static int zeros_like(lua_State *L) {
-  lheed_options(L, "zeros_like", 2, dtype_option);
+  lheed_options(L, "zeros_like", 2, maker_options);
   return filled_like(L, "zeros_like", heed_integer(0), 2);
 }
 
 static int ones_like(lua_State *L) {
-  lheed_options(L, "ones_like", 2, dtype_option);
+  lheed_options(L, "ones_like", 2, maker_options);
   return filled_like(L, "ones_like", heed_integer(1), 2);
 }
 
 static int empty_like(lua_State *L) {
-  lheed_options(L, "empty_like", 2, dtype_option);
+  lheed_options(L, "empty_like", 2, maker_options);
   return filled_like(L, "empty_like", heed_integer(0), 2);
 }
 
 static int full_like(lua_State *L) {
-  lheed_options(L, "full_like", 3, dtype_option);
+  lheed_options(L, "full_like", 3, maker_options);
   return filled_like(L, "full_like", lheed_scalar(L, 2, "full_like", "value"), 3);
 }
 
 static int eye(lua_State *L) {
-  static const char *const names[] = {"m", "dtype", NULL};
+  static const char *const names[] = {"m", "dtype", "requires_grad", NULL};
   heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "eye", 2, names);
   int64_t rows = lheed_integer(L, 1, "eye", "n");
   int64_t columns = lheed_opt_integer(L, 2, "eye", "m", rows);
   heed_dtype dtype = lheed_opt_dtype(L, 3, "eye", HEED_FLOAT32);
+  const bool leaf = lheed_opt_leaf(L, 4, "eye", dtype);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_eye(ctx, dtype, rows, columns, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 static heed_scalar range_end(lua_State *L, int idx, const char *function, const char *name) {
@@ -123,23 +129,24 @@ static heed_scalar range_end(lua_State *L, int idx, const char *function, const 
 }
 
 static int range(lua_State *L) {
-  static const char *const names[] = {"step", "dtype", NULL};
+  static const char *const names[] = {"step", "dtype", "requires_grad", NULL};
   heed_context *ctx = lheed_get(L)->context;
   lheed_options(L, "range", 3, names);
   heed_scalar first = range_end(L, 1, "range", "first"), last = range_end(L, 2, "range", "last");
   heed_scalar step = lua_isnil(L, 3) ? heed_integer(1) : range_end(L, 3, "range", "step");
   heed_dtype dtype = lheed_opt_dtype(L, 4, "range", HEED_FLOAT32);
+  const bool leaf = lheed_opt_leaf(L, 5, "range", dtype);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_range(ctx, dtype, first, last, step, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 /* arange(last), arange(start, last, step = 1): int64 if all of them are integers */
 static int arange(lua_State *L) {
-  static const char *const names[] = {"start", "end", "step", "dtype", NULL};
+  static const char *const names[] = {"start", "end", "step", "dtype", "requires_grad", NULL};
   heed_context *ctx = lheed_get(L)->context;
   const int count = lheed_trailing_options(L, "arange", 1, names);
-  const int option = lua_gettop(L) - 3; /* the slots of the values by name begin here */
+  const int option = lua_gettop(L) - 4; /* the slots of the values by name begin here */
   if (count > 3) return lheed_too_many(L, "arange", count, 3);
   for (int i = 0; i < count; i++) {
     const int to = option + (count == 1 ? 1 : i);
@@ -155,20 +162,22 @@ static int arange(lua_State *L) {
       lua_isnil(L, option + 2) ? heed_integer(1) : range_end(L, option + 2, "arange", "step");
   const bool whole = start.dtype == HEED_INT64 && end.dtype == HEED_INT64 && step.dtype == HEED_INT64;
   const heed_dtype dtype = lheed_opt_dtype(L, option + 3, "arange", whole ? HEED_INT64 : HEED_FLOAT32);
+  const bool leaf = lheed_opt_leaf(L, option + 4, "arange", dtype);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_arange(ctx, dtype, start, end, step, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 static int linspace(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  lheed_options(L, "linspace", 4, dtype_option);
+  lheed_options(L, "linspace", 4, maker_options);
   double first = lheed_number(L, 1, "linspace", "first"), last = lheed_number(L, 2, "linspace", "last");
   int64_t count = lheed_integer(L, 3, "linspace", "count");
   heed_dtype dtype = lheed_opt_dtype(L, 4, "linspace", HEED_FLOAT32);
+  const bool leaf = lheed_opt_leaf(L, 5, "linspace", dtype);
   heed_tensor **out = lheed_push_tensor(L);
   LHEED_TRY(L, heed_linspace(ctx, dtype, first, last, count, out));
-  return lheed_return(L, 1);
+  return lheed_return_leaf(L, leaf);
 }
 
 /* ---- Properties ---- */
@@ -328,7 +337,9 @@ static int fill_(lua_State *L) {
 
 static int zero_(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  LHEED_TRY(L, heed__fill(ctx, "zero_", lheed_tensor(L, 1, "zero_", "x"), heed_integer(0)));
+  heed_tensor *x = lheed_tensor(L, 1, "zero_", "x");
+  LHEED_TRY(L, heed__check_writable(ctx, "zero_", x));
+  LHEED_TRY(L, heed__recorded_constant(ctx, heed__fill(ctx, "zero_", x, heed_integer(0)), HEED__OP_fill, &x));
   lua_settop(L, 1);
   return 1;
 }

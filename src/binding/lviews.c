@@ -87,8 +87,7 @@ static int op_t(lua_State *L) {
   if (x->ndim > 2)
     lheed_error(L, "t: x is %s; it must have at most 2 dimensions (transpose takes more)",
                 heed__shape_text(shape, x->ndim, x->shape));
-  LHEED_TRY(L,
-            x->ndim < 2 ? heed__tensor_from_view(ctx, "t", x, out) : heed__transpose(ctx, "t", x, 1, 2, out));
+  LHEED_TRY(L, heed__t(ctx, "t", x, out));
   return lheed_return(L, 1);
 }
 

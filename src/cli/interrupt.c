@@ -20,6 +20,9 @@ static lua_State *volatile running;    /* the coroutine that runs; NULL: none */
 static heed_context *volatile context; /* NULL: heed is not open */
 static pthread_t lua_thread;
 
+/* While a script holds interrupts, the first Ctrl-C is only noted (heed.interrupt). */
+static volatile sig_atomic_t held, noted;
+
 /* After the first error that a hook raises, the chunk may clean up: it has some instructions and some time,
  * in which calls of heed that compute are cancelled. Then every instruction raises, until no pcall is left.
  */
@@ -58,6 +61,8 @@ static void on_interrupt(int number) {
   const int before = errno;
   if (!pthread_equal(pthread_self(), lua_thread)) { /* a thread of another library */
     pthread_kill(lua_thread, number);
+  } else if (held && !noted) {
+    noted = true;
   } else if (interrupted && !cli_at_prompt && heed_clock() > first_at + patience_seconds) {
     /* a script that does not react, in a long call of Lua's string library, for example */
     cli_handle(number, SIG_DFL, 0, NULL);
@@ -170,9 +175,39 @@ static void track_coroutines(lua_State *L) {
   lua_pop(L, 1);
 }
 
+/* ---- Held interrupts: the module heed.command, for lua/heed/interrupt.lua ---- */
+
+/* hold(on): whether it was on before. Turning it on forgets an earlier Ctrl-C. */
+static int hold(lua_State *L) {
+  const bool on = lua_toboolean(L, 1), before = held != 0;
+  if (on && !before) noted = false;
+  held = on;
+  lua_pushboolean(L, before);
+  return 1;
+}
+
+/* Whether Ctrl-C was pressed since interrupts are held. */
+static int pressed(lua_State *L) {
+  lua_pushboolean(L, noted);
+  return 1;
+}
+
+static int open_command(lua_State *L) {
+  lua_createtable(L, 0, 2);
+  lua_pushcfunction(L, hold);
+  lua_setfield(L, -2, "hold");
+  lua_pushcfunction(L, pressed);
+  lua_setfield(L, -2, "pressed");
+  return 1;
+}
+
 void cli_open_interrupts(lua_State *L) {
   lua_thread = pthread_self();
   add_guard(L);
+  lheed_push_preload(L);
+  lua_pushcfunction(L, open_command);
+  lua_setfield(L, -2, "heed.command");
+  lua_pop(L, 1);
   if (!LHEED_HOOKS_ARE_GLOBAL) track_coroutines(L);
 }
 
@@ -243,6 +278,7 @@ cli_result cli_call(lua_State *L, int arguments, int results) {
   struct sigaction before;
   raised_at = 0;
   instructions = 0;
+  held = noted = false;
   position[0] = '\0';
   running = L;
   cli_handle(SIGINT, on_interrupt, 0, &before); /* without SA_RESTART: io.read returns */

@@ -74,6 +74,7 @@ void heed__external_remove(heed_context *ctx, heed__external *resource) {
 
 void heed__context_destroy(heed_context *ctx) {
   heed__stop_threads(ctx); /* before its block goes */
+  heed__spare_free(ctx);
   while (ctx->externals != NULL) heed__external_remove(ctx, ctx->externals);
   while (ctx->blocks != NULL) heed__release(ctx, ctx->blocks + 1);
   heed_context_free(ctx);

@@ -64,6 +64,7 @@ void heed__context_drop(heed_context *ctx) {
 
 void heed_context_free(heed_context *ctx) {
   if (ctx == NULL) return;
+  heed__spare_free(ctx);
   heed__stop_threads(ctx);
   ctx->threads = 1; /* tensors that are still held start no new pool */
   heed__context_drop(ctx);

@@ -169,8 +169,14 @@ struct heed_context {
   heed__blas blas;
   bool keep_blas_threads;
   bool huge_pages;
-  bool skip_init;  /* heed_skip_init */
-  int64_t watched; /* modules whose flag `watched` is set */
+  bool skip_init;                        /* heed_skip_init */
+  int64_t watched;                       /* modules whose flag `watched` is set */
+  const struct heed__recorder *recorder; /* NULL: operations are not recorded */
+  void *spare;                           /* memory for a node, when nothing may fail; or NULL (node.c) */
+  struct heed__node *unreferenced;       /* nodes that are being freed (node.c) */
+  bool frees_nodes;
+  uint64_t recorded;           /* the number of the last recorded node */
+  struct heed__pass *backward; /* the backward pass that runs; NULL: none (grad) */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   heed__pace pace;
@@ -264,7 +270,11 @@ typedef struct heed__storage {
   size_t bytes;
   void (*release)(void *user, void *data); /* for a host's memory, else NULL */
   void *user;
-  bool placeholder; /* one element in place of a parameter that is loaded later (heed_skip_init) */
+  bool placeholder;          /* one element in place of a parameter that is loaded later (heed_skip_init) */
+  uint32_t version;          /* the number of writes in place (heed__written) */
+  const char *written_by;    /* the operation of the last one */
+  uint64_t recorded;         /* the order of the node that the last recorded write in place made; 0: none */
+  struct heed__leaf *leaves; /* tensors on this storage that can get gradients: a list (node.c) */
 } heed__storage;
 
 /* A header on a storage. All layers may read its fields. Headers on the stack (heed__alias_on_stack) hold no
@@ -276,7 +286,11 @@ struct heed_tensor {
   int ndim;
   int64_t numel;
   bool parameter;
-  bool in_storage; /* the header lies in the storage's block */
+  bool in_storage;         /* the header lies in the storage's block */
+  bool leaf;               /* has a heed__leaf, which may want a gradient; parameters may have one, too */
+  bool detached;           /* a detached view, or a view of one */
+  uint32_t output;         /* which result of `node` it is, from 0 */
+  struct heed__node *node; /* what computed it, counted; NULL: it was not recorded (node.h) */
   int64_t shape[HEED_MAX_DIMS];
   int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
 };
@@ -349,6 +363,10 @@ bool heed__overlaps_itself(const heed_tensor *x);
 bool heed__may_overlap(const heed_tensor *x, const heed_tensor *y);
 /** Whether x and y are views of the same elements in the same order. */
 bool heed__same_view(const heed_tensor *x, const heed_tensor *y);
+
+/* ---- What is recorded for gradients ---- */
+
+#include "node.h"
 
 /* ---- Checks at the entry of public functions ---- */
 

@@ -27,8 +27,10 @@ static void set_header(heed_tensor *x, heed__storage *storage, heed_dtype dtype,
   x->dtype = dtype;
   x->ndim = ndim;
   x->numel = numel;
-  x->parameter = false;
+  x->parameter = x->leaf = x->detached = false;
   x->in_storage = storage != NULL;
+  x->node = NULL;
+  x->output = 0;
   for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
   heed__row_major(ndim, shape, x->stride);
 }
@@ -80,7 +82,7 @@ heed_status heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndi
   return HEED_OK;
 }
 
-/* Copies the header except for `parameter`; holds no reference. */
+/* Copies the header except for `parameter`, `leaf` and `node`; holds no reference. */
 static void copy_header(heed_tensor *to, const heed_tensor *from) {
   to->storage = from->storage;
   to->data = from->data;
@@ -88,6 +90,10 @@ static void copy_header(heed_tensor *to, const heed_tensor *from) {
   to->ndim = from->ndim;
   to->numel = from->numel;
   to->in_storage = false;
+  to->leaf = false;
+  to->detached = from->detached;
+  to->node = NULL;
+  to->output = 0;
   memcpy(to->shape, from->shape, (size_t)from->ndim * sizeof(*to->shape));
   memcpy(to->stride, from->stride, (size_t)from->ndim * sizeof(*to->stride));
 }
@@ -101,6 +107,8 @@ static heed_status new_header(heed_context *ctx, const char *function, const hee
   if (x == NULL) return heed__fail_memory(ctx, function, sizeof(*x));
   copy_header(x, view);
   x->parameter = view->parameter;
+  x->leaf = view->leaf;
+  heed__set_node(x, view->node, view->output);
   x->storage->references++;
   *out = x;
   return HEED_OK;
@@ -144,9 +152,15 @@ heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tens
 void heed_tensor_free(heed_tensor *x) {
   if (x == NULL || x->storage == NULL) return; /* no storage: on the stack */
   heed__storage *storage = x->storage;
-  heed_context *ctx = storage->context;
-  if (!x->in_storage) heed__release(ctx, x);
+  heed__set_node(x, NULL, 0);
+  if (!x->in_storage) heed__release(storage->context, x);
+  heed__storage_drop(storage);
+}
+
+void heed__storage_drop(heed__storage *storage) {
   if (--storage->references > 0) return;
+  heed_context *ctx = storage->context;
+  heed__leaves_free(storage);
   if (storage->release != NULL) storage->release(storage->user, storage->data);
   heed__release(ctx, storage);
 }

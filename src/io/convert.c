@@ -214,3 +214,15 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
   const size_t bytes = (size_t)numel * heed__element_bytes(f->dtype);
   return status == HEED_MEMORY ? heed__fail_memory(ctx, "load", bytes) : status;
 }
+
+heed_status heed__map_bytes(heed_context *ctx, const char *path, heed_tensor **out) {
+  heed__where where;
+  heed__file_map *map = NULL;
+  heed__where_init(&where, ctx, "load", path);
+  heed_status status = heed__file_map_open(&where, path, &map);
+  if (status != HEED_OK) return status;
+  const int64_t size = (int64_t)map->size;
+  status = heed_tensor_from_memory(ctx, HEED_INT8, 1, &size, map->data, release_map, map, out);
+  if (status != HEED_OK) heed__file_map_release(map);
+  return status;
+}

@@ -29,6 +29,9 @@ heed_status heed__save_tensor(heed_context *ctx, const char *path, const heed_te
 /** The bytes of a file as an int8 tensor [size]. Errors: FILE, MEMORY, LIMIT, CANCELLED. (file.c) */
 HEED_MUST_USE
 heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **out);
+/** The same, mapped: pages are read when they are first used. An empty file is a FILE error. (convert.c) */
+HEED_MUST_USE
+heed_status heed__map_bytes(heed_context *ctx, const char *path, heed_tensor **out);
 /** Writes a file completely or not at all. Errors: FILE, MEMORY, LIMIT, CANCELLED. (compress.c) */
 HEED_MUST_USE
 heed_status heed__save_bytes(heed_context *ctx, const char *path, const char *data, size_t bytes);
@@ -58,6 +61,10 @@ typedef enum heed__json_kind {
 /** Loads a file of at most 16 MiB, such as a model's config.json. Errors: FILE, MEMORY, LIMIT, CANCELLED. */
 HEED_MUST_USE
 heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out);
+/** The same of a text in the file at `path`. */
+HEED_MUST_USE
+heed_status heed__json_read(heed_context *ctx, const char *path, const char *text, size_t length,
+                            heed__json_tree **out);
 void heed__json_free(heed__json_tree *tree); /* NULL is allowed */
 
 const heed__json *heed__json_root(const heed__json_tree *tree);

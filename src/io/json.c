@@ -297,8 +297,17 @@ done:
   return status;
 }
 
+static const heed__json_limits usual_limits = {
+    .bytes = (size_t)16 << 20, .values = 1 << 20, .depth = MAX_DEPTH};
+
+heed_status heed__json_read(heed_context *ctx, const char *path, const char *text, size_t length,
+                            heed__json_tree **out) {
+  heed__where where;
+  heed__where_init(&where, ctx, "load", path);
+  return heed__json_parse(&where, text, length, &usual_limits, out);
+}
+
 heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {
-  static const heed__json_limits limits = {.bytes = (size_t)16 << 20, .values = 1 << 20, .depth = MAX_DEPTH};
   heed__where where;
   heed__file_map *map = NULL;
   heed__where_init(&where, ctx, "load", path);
@@ -306,7 +315,7 @@ heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree
   if (status != HEED_OK) return status;
   const size_t mark =
       map->size >= 3 && memcmp(map->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* byte order mark */
-  status = heed__json_parse(&where, map->data + mark, map->size - mark, &limits, out);
+  status = heed__json_parse(&where, map->data + mark, map->size - mark, &usual_limits, out);
   heed__file_map_release(map);
   return status;
 }

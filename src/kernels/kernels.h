@@ -62,7 +62,17 @@ static inline bool heed__should_yield(const heed__pace *pace) {
   X(add) X(sub) X(mul) X(div) X(remainder) X(pow) X(maximum) X(minimum) X(floor_divide) X(fmod)
 #define HEED__COMPARE_KERNELS(X) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 
+/* The gradient of a unary kernel: dx[i] from x[i], its input, and d, the gradient of its output; for sigmoid
+ * and tanh x is their output (scalar/backward.c) */
+#define HEED__UNARY_BACKWARD_KERNELS(X)                                                                      \
+  X(gelu_backward, d *gelu_slope(x))                                                                         \
+  X(gelu_tanh_backward, d *gelu_tanh_slope(x))                                                               \
+  X(silu_backward, d *silu_slope(x))                                                                         \
+  X(sigmoid_backward, d *(x * (1.0f - x)))                                                                   \
+  X(tanh_backward, d *(1.0f - x * x))
+
 typedef void heed__unary_kernel(float *out, const float *x, size_t n);
+typedef void heed__backward_kernel(float *dx, const float *x, const float *dy, size_t n);
 typedef void heed__binary_kernel(float *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
                                  size_t n);
 typedef void heed__compare_kernel(uint8_t *out, const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb,
@@ -115,6 +125,30 @@ static inline void heed__attention_window(const heed__attention_task *t, int64_t
   *last = to > t->valid_keys ? t->valid_keys : to > 0 ? to : 0;
   *first = from < 0 ? 0 : from < *last ? from : *last;
 }
+
+/* The gradients of one head of one batch item, from its keys first…last-1 of s; `first` is a multiple of
+ * HEED__BACKWARD_KEYS. The kernel adds to dq [l, d], dk [s, d], dv [s, dv], dbias and dslope, each of which
+ * may be NULL; the columns of dq, dk and dv are contiguous. Rows whose lse is -inf have no gradients, and
+ * hidden keys contribute nothing, whatever they contain. */
+enum { HEED__BACKWARD_KEYS = 192 };
+typedef struct heed__attention_backward_task {
+  heed__attention_task forward; /* with lse; its out, rows, dropout_mask, scratch and maps are not read */
+  const float *delta;           /* Σ dout · out of each row, [l] */
+  const float *dout;            /* [l, dv] */
+  ptrdiff_t dout_row, dout_column;
+  /* Dropout: bit j % 16 of word j / 16 of a row is 1 where the weight was kept, times kept_scale; row i of l
+   * begins at kept + i · kept_row; NULL: no dropout. */
+  const uint16_t *kept;
+  ptrdiff_t kept_row;
+  float kept_scale;
+  float *dq, *dk, *dv;
+  ptrdiff_t dq_row, dk_row, dv_row;
+  float *dbias; /* [l, s] with these strides, 0 where it is summed */
+  ptrdiff_t dbias_row, dbias_column;
+  double *dslope;
+  int64_t first, last;
+  void *scratch; /* attention_backward_scratch bytes, as above */
+} heed__attention_backward_task;
 
 /* Up to these sizes the vector kernels need no scratch (vector/small.h). */
 enum { HEED__SMALL_QUERIES = 16, HEED__SMALL_KEYS = 32, HEED__SMALL_HEAD = 64 };
@@ -218,6 +252,49 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
                                 .valid_keys = p->n};
 }
 
+/* ---- Gradients of the norms ---- */
+
+/* For contiguous rows [rows, n] of x and dy: with g = dy · weight, y = (x - mean) · s and s = 1 / σ, dx =
+ * s · (g - mean(g) - y · mean(g · y)), where both means but the last are 0 unless `centred` (layer norm; RMS
+ * norm otherwise). Adds dy · y to dweight and dy to dbias, in float32, row after row: sums over many rows are
+ * the caller's. dx may be dy or x. */
+typedef struct heed__norm_backward_task {
+  const float *x, *dy, *weight; /* weight [n], or NULL */
+  float *dx;                    /* [rows, n], or NULL */
+  float *dweight, *dbias;       /* [n], or NULL */
+  size_t rows, n;
+  float epsilon;
+  bool centred;
+} heed__norm_backward_task;
+
+/* ---- Optimisers ---- */
+
+/* A step of an optimiser on n elements of a parameter x with the gradient g, in place. Products, sums,
+ * quotients and roots are rounded one by one, in PyTorch's order: bit-identical in every table. `decay` · x
+ * is added to the gradient unless it is 0; `maximize` negates the gradient first. The states are written
+ * before they are used; of those that an option needs, the pointer is not read without it. */
+typedef struct heed__sgd_rule {
+  float rate; /* added to x: rate · the update; -lr */
+  float decay, momentum;
+  float damped; /* 1 - dampening: the gradient's part in the momentum */
+  bool maximize, nesterov;
+  bool first; /* the momentum becomes the gradient */
+} heed__sgd_rule;
+typedef struct heed__adam_rule {
+  float rate; /* -lr / (1 - beta1^t), t from 1 */
+  float decay;
+  float shrink;                     /* x · shrink comes first (AdamW: 1 - lr · weight_decay); 1: nothing */
+  float beta1, rest1, beta2, rest2; /* rest: 1 - beta */
+  float root;                       /* √(1 - beta2^t) */
+  float eps;
+  bool maximize, amsgrad;
+} heed__adam_rule;
+typedef struct heed__rmsprop_rule {
+  float rate;                              /* -lr */
+  float decay, momentum, alpha, rest, eps; /* rest: 1 - alpha */
+  bool maximize, centered;
+} heed__rmsprop_rule;
+
 /* ---- The other kernels: name, result, parameters ---- */
 
 #define HEED__OTHER_KERNELS(X)                                                                               \
@@ -231,6 +308,14 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
   X(max, float, (const float *x, size_t n))                                                                  \
   X(softmax, void, (float *out, const float *x, size_t n))                                                   \
   X(log_softmax, void, (float *out, const float *x, size_t n))                                               \
+  /* log Σ e^(x - *most), where *most is the largest element: log_softmax is x - *most - the result */      \
+  X(log_sum_exp, float, (const float *x, size_t n, float *most))                                             \
+  /* out = scale · e^(x - most - log_total) */                                                              \
+  X(softmax_scaled, void, (float *out, const float *x, float most, float log_total, float scale, size_t n))  \
+  /* dx = y (dy - Σ y dy), and dy - e^y Σ dy, y being the results of softmax and log_softmax */            \
+  X(softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                          \
+  X(log_softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                      \
+  X(norm_backward, void, (const heed__norm_backward_task *task))                                             \
   /* weight and bias may be NULL */                                                                          \
   X(layer_norm, void,                                                                                        \
     (float *out, const float *x, const float *weight, const float *bias, float epsilon, size_t n))           \
@@ -260,7 +345,18 @@ static inline heed__attention_task heed__small_pass_task(const heed__small_pass 
   X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
-  X(small_pass, void, (const heed__small_pass *pass))
+  X(attention_backward, bool,                                                                                \
+    (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
+  X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
+  X(small_pass, void, (const heed__small_pass *pass))                                                        \
+  /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with         \
+     rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */   \
+  X(sgd_step, void, (float *x, const float *g, float *momentum, size_t n, const heed__sgd_rule *rule))       \
+  X(adam_step, void,                                                                                         \
+    (float *x, const float *g, float *m, float *v, float *highest, size_t n, const heed__adam_rule *rule))   \
+  X(rmsprop_step, void,                                                                                      \
+    (float *x, const float *g, float *square, float *mean, float *momentum, size_t n,                        \
+     const heed__rmsprop_rule *rule))
 
 /* ---- Tables ---- */
 
@@ -268,6 +364,9 @@ typedef struct heed__kernels {
   const char *name; /* "scalar" */
 #define X(name, value) heed__unary_kernel *name;
   HEED__UNARY_KERNELS(X)
+#undef X
+#define X(name, value) heed__backward_kernel *name;
+  HEED__UNARY_BACKWARD_KERNELS(X)
 #undef X
 #define X(name) heed__binary_kernel *name;
   HEED__BINARY_KERNELS(X)
@@ -291,11 +390,13 @@ const heed__kernels *heed__kernels_for(heed__cpu cpu);
  * HEED__DECLARE_KERNELS declares them, HEED__TABLE_KERNELS initialises the fields of a heed__kernels with
  * them. */
 #define HEED__DECLARE_UNARY(name, value)              heed__unary_kernel KERNEL(name);
+#define HEED__DECLARE_BACKWARD(name, value)           heed__backward_kernel KERNEL(name);
 #define HEED__DECLARE_BINARY(name)                    heed__binary_kernel KERNEL(name);
 #define HEED__DECLARE_COMPARE(name)                   heed__compare_kernel KERNEL(name);
 #define HEED__DECLARE_OTHER(name, result, parameters) result KERNEL(name) parameters;
 #define HEED__DECLARE_KERNELS                                                                                \
   HEED__UNARY_KERNELS(HEED__DECLARE_UNARY)                                                                   \
+  HEED__UNARY_BACKWARD_KERNELS(HEED__DECLARE_BACKWARD)                                                       \
   HEED__BINARY_KERNELS(HEED__DECLARE_BINARY)                                                                 \
   HEED__COMPARE_KERNELS(HEED__DECLARE_COMPARE) HEED__OTHER_KERNELS(HEED__DECLARE_OTHER)
 
@@ -303,6 +404,7 @@ const heed__kernels *heed__kernels_for(heed__cpu cpu);
 #define HEED__TABLE_OTHER(name, result, parameters) .name = KERNEL(name),
 #define HEED__TABLE_KERNELS                                                                                  \
   HEED__UNARY_KERNELS(HEED__TABLE_FIELD)                                                                     \
+  HEED__UNARY_BACKWARD_KERNELS(HEED__TABLE_FIELD)                                                            \
   HEED__BINARY_KERNELS(HEED__TABLE_FIELD)                                                                    \
   HEED__COMPARE_KERNELS(HEED__TABLE_FIELD) HEED__OTHER_KERNELS(HEED__TABLE_OTHER)
 

@@ -21,7 +21,8 @@ static heed_status embedding_forward(heed_module *m, const heed_tensor *ids,
                                      const heed_forward_options *options, heed_tensor **out,
                                      heed_attention_taps *taps) {
   (void)options, (void)taps;
-  return heed__embedding(m->context, m->class->name, ids, m->slots[0].parameter, out);
+  return heed__embedding(m->context, m->class->name, ids, m->slots[0].parameter,
+                         ((const embedding *)m)->padding_idx, out);
 }
 
 static void describe_embedding(const heed_module *m, char *text, size_t size) {

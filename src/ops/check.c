@@ -121,11 +121,17 @@ heed_status heed__check_expands(heed_context *ctx, const char *function, const c
   return HEED_OK;
 }
 
+heed_status heed__check_target(heed_context *ctx, const char *function, const heed_tensor *x) {
+  if (heed__overlaps_itself(x))
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: the tensor that is written has elements that share memory; clone it first",
+                      function);
+  return ctx->recorder != NULL ? ctx->recorder->check_write(ctx, function, x) : HEED_OK;
+}
+
 heed_status heed__check_writable(heed_context *ctx, const char *function, const heed_tensor *x) {
-  if (!heed__overlaps_itself(x)) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT,
-                    "%s: the tensor that is written has elements that share memory; clone it first",
-                    function);
+  const heed_status status = heed__check_target(ctx, function, x);
+  return status ? status : heed__written(ctx, function, x);
 }
 
 heed_status heed__check_probability(heed_context *ctx, const char *function, const char *argument, double p) {

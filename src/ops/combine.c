@@ -44,10 +44,14 @@ COMBINE_ROW(float_addcdiv, float, x + f.number * a / b)
 COMBINE_ROW(float_lerp, float,
             fabsf(b) < 0.5f ? product_and_sum(b, a - x, x) : product_and_sum(b - 1.0f, a - x, a))
 
+static double number_of(heed_scalar value) {
+  return value.dtype == HEED_FLOAT32 ? value.as.number : (double)value.as.integer;
+}
+
 /* Converts a factor for that dtype. Errors: DTYPE. */
 static heed_status read_factor(heed_context *ctx, const char *function, const char *name, heed_scalar value,
                                heed_dtype dtype, factor *out) {
-  const double number = value.dtype == HEED_FLOAT32 ? value.as.number : (double)value.as.integer;
+  const double number = number_of(value);
   const bool real = value.dtype == HEED_FLOAT32;
   *out = (factor){.number = (float)number};
   if (dtype == HEED_FLOAT32) return HEED_OK;
@@ -68,9 +72,20 @@ static heed_status check_three(heed_context *ctx, const char *function, const he
   return HEED_OK;
 }
 
+/* Runs and records a map whose first `inputs` inputs are those of the operation. */
+static heed_status run_recorded(heed_context *ctx, heed__op op, int inputs, const heed__map *map,
+                                double number, heed_tensor **out) {
+  heed__kept kept;
+  heed_status status = heed__keep_inputs(ctx, op, &kept, map->input[0].tensor, map->input[1].tensor,
+                                         map->input[2].tensor, *out);
+  if (status == HEED_OK) status = heed__map_run(ctx, map, out);
+  return heed__recorded_kept(ctx, status, op, inputs, &kept, &number, sizeof number, out);
+}
+
 /* x + f · a · b */
-static heed_status add_product(heed_context *ctx, const heed__map *names, const char *factor_name,
-                               heed_scalar value, heed_dtype dtype, heed_tensor **out) {
+static heed_status add_product(heed_context *ctx, heed__op op, int inputs, const heed__map *names,
+                               const char *factor_name, heed_scalar value, heed_dtype dtype,
+                               heed_tensor **out) {
   heed__map map = *names;
   factor f;
   const heed_status status = read_factor(ctx, map.function, factor_name, value, dtype, &f);
@@ -79,7 +94,7 @@ static heed_status add_product(heed_context *ctx, const heed__map *names, const 
   map.row = dtype == HEED_FLOAT32 ? float_addcmul : dtype == HEED_INT64 ? int64_addcmul : bool_addcmul;
   map.user = &f;
   for (int i = 0; i < map.count; i++) map.input[i].read_as = dtype;
-  return heed__map_run(ctx, &map, out);
+  return run_recorded(ctx, op, inputs, &map, number_of(value), out);
 }
 
 heed_status heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_scalar alpha,
@@ -91,7 +106,7 @@ heed_status heed_add_scaled(heed_context *ctx, const heed_tensor *a, const heed_
       .function = "add", .count = 3, .input = {{.name = "a", .tensor = a}, {"b", b, 0}, {"1", unit, 0}}};
   const heed_status status = check_three(ctx, "add", &map);
   if (status != HEED_OK) return status;
-  return add_product(ctx, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out);
+  return add_product(ctx, HEED__OP_add_scaled, 2, &map, "alpha", alpha, heed__wider(a->dtype, b->dtype), out);
 }
 
 heed_status heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
@@ -103,7 +118,7 @@ heed_status heed_addcmul(heed_context *ctx, const heed_tensor *x, const heed_ten
   const heed_dtype dtype = heed__wider(heed__wider(x->dtype, a->dtype), b->dtype);
   if (dtype == HEED_BOOL)
     return heed__fail(ctx, HEED_DTYPE, "addcmul: x, a and b are bool; one must be int64 or float32");
-  return add_product(ctx, &map, "value", value, dtype, out);
+  return add_product(ctx, HEED__OP_addcmul, 3, &map, "value", value, dtype, out);
 }
 
 heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_tensor *a, const heed_tensor *b,
@@ -118,7 +133,7 @@ heed_status heed_addcdiv(heed_context *ctx, const heed_tensor *x, const heed_ten
       .count = 3,
       .input = {{"x", x, HEED_FLOAT32}, {"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}},
   };
-  return heed__map_run(ctx, &map, out);
+  return run_recorded(ctx, HEED__OP_addcdiv, 3, &map, value, out);
 }
 
 heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,
@@ -136,5 +151,5 @@ heed_status heed_lerp(heed_context *ctx, const heed_tensor *a, const heed_tensor
       .count = 3,
       .input = {{"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}, {"weight", weight, HEED_FLOAT32}},
   };
-  return heed__map_run(ctx, &map, out);
+  return run_recorded(ctx, HEED__OP_lerp, 3, &map, 0, out);
 }

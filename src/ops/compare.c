@@ -89,7 +89,7 @@ static heed__map compare_map(const char *function, heed__row *of_bool, heed__row
                           heed_tensor **out) {                                                               \
     HEED__ENTER(ctx, #name, a, b, out);                                                                      \
     const heed__map map = compare_map(#name, bool_##name, int64_##name, &heed__kernels_of(ctx)->name, a, b); \
-    return heed__map_run(ctx, &map, out);                                                                    \
+    return heed__recorded_constant(ctx, heed__map_run(ctx, &map, out), HEED__OP_##name, out);                \
   }
 HEED_COMPARE_LIST(X)
 #undef X
@@ -99,7 +99,7 @@ HEED_COMPARE_LIST(X)
                           heed_tensor **out) {                                                               \
     HEED__ENTER(ctx, #name, a, b, out);                                                                      \
     const heed__map map = map_of_two(#name, row_##name, NULL, HEED_BOOL, a, b);                              \
-    return heed__map_run(ctx, &map, out);                                                                    \
+    return heed__recorded_constant(ctx, heed__map_run(ctx, &map, out), HEED__OP_##name, out);                \
   }
 HEED_LOGICAL_LIST(X)
 #undef X
@@ -111,7 +111,7 @@ HEED_LOGICAL_LIST(X)
   heed_status heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {                      \
     HEED__ENTER(ctx, #name, x, out);                                                                         \
     const heed__map map = map_of_one(#name, row_##name, READ_AS_##name, x);                                  \
-    return heed__map_run(ctx, &map, out);                                                                    \
+    return heed__recorded_constant(ctx, heed__map_run(ctx, &map, out), HEED__OP_##name, out);                \
   }
 HEED_TEST_LIST(X)
 X(logical_not)
@@ -176,8 +176,9 @@ heed_status heed_isclose(heed_context *ctx, const heed_tensor *a, const heed_ten
   HEED__ENTER(ctx, "isclose", a, b, out);
   const tolerance t = {(float)relative, (float)absolute, equal_nan};
   heed__map map;
-  const heed_status status = close_map(ctx, "isclose", a, b, relative, absolute, &t, &map);
-  return status == HEED_OK ? heed__map_run(ctx, &map, out) : status;
+  heed_status status = close_map(ctx, "isclose", a, b, relative, absolute, &t, &map);
+  if (status == HEED_OK) status = heed__map_run(ctx, &map, out);
+  return heed__recorded_constant(ctx, status, HEED__OP_isclose, out);
 }
 
 heed_status heed_allclose(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, double relative,

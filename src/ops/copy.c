@@ -58,13 +58,14 @@ heed_status heed__clone(heed_context *ctx, const char *function, const heed_tens
 
 heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   HEED__ENTER(ctx, "clone", x, out);
-  return copy_as(ctx, "clone", x, x->dtype, out);
+  return heed__recorded1(ctx, copy_as(ctx, "clone", x, x->dtype, out), HEED__OP_clone, x, NULL, 0, out);
 }
 
 heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
   HEED__ENTER(ctx, "contiguous", x, out);
   if (!*out && heed_tensor_is_contiguous(x)) return heed__tensor_from_view(ctx, "contiguous", x, out);
-  return copy_as(ctx, "contiguous", x, x->dtype, out);
+  return heed__recorded1(ctx, copy_as(ctx, "contiguous", x, x->dtype, out), HEED__OP_contiguous, x, NULL, 0,
+                         out);
 }
 
 heed_status heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims,
@@ -85,13 +86,14 @@ heed_status heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const 
     }
     if (!heed__copy_elements(result.tensor, &back)) status = heed__stopped(ctx, "flip");
   }
-  return heed__result_end(ctx, &result, status);
+  return heed__recorded1(ctx, heed__result_end(ctx, &result, status), HEED__OP_flip, x, &named, sizeof named,
+                         out);
 }
 
 heed_status heed__to(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                      heed_tensor **out) {
   if (!*out && x->dtype == dtype) return heed__tensor_from_view(ctx, function, x, out);
-  return copy_as(ctx, function, x, dtype, out);
+  return heed__recorded1(ctx, copy_as(ctx, function, x, dtype, out), HEED__OP_to, x, NULL, 0, out);
 }
 
 heed_status heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out) {
@@ -139,9 +141,10 @@ heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst
   heed_tensor *made = NULL;
   heed_status status = heed__check_expands(ctx, function, "the source", src, dst->ndim, dst->shape);
   if (status || heed__same_view(dst, src)) goto done;
-  status = heed__check_writable(ctx, function, dst);
+  status = heed__check_target(ctx, function, dst);
   if (status) goto done;
   status = heed__copy_if_overlapping(ctx, function, dst, &src, &made);
+  if (status == HEED_OK) status = heed__written(ctx, function, dst);
   if (status) goto done;
   if (!heed__copy_elements(dst, src)) status = heed__stopped(ctx, function);
 done:
@@ -151,7 +154,7 @@ done:
 
 heed_status heed_copy(heed_context *ctx, heed_tensor *dst, const heed_tensor *src) {
   HEED__ENTER(ctx, "copy_", dst, src);
-  return heed__copy(ctx, "copy_", dst, src);
+  return heed__recorded1(ctx, heed__copy(ctx, "copy_", dst, src), HEED__OP_copy, src, NULL, 0, &dst);
 }
 
 heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst, heed_scalar value) {
@@ -162,5 +165,7 @@ heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst
 
 heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
   HEED__ENTER(ctx, "fill_", dst, value);
-  return heed__fill(ctx, "fill_", dst, value);
+  heed_status status = heed__check_writable(ctx, "fill_", dst);
+  if (status == HEED_OK) status = heed__fill(ctx, "fill_", dst, value);
+  return heed__recorded(ctx, status, HEED__OP_fill, 0, NULL, NULL, 0, &dst);
 }

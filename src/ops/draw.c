@@ -90,7 +90,7 @@ heed_status heed__uniform(heed_context *ctx, const char *function, heed_generato
     goto done;
   }
 done:
-  return end_drawing(ctx, &d, status);
+  return heed__recorded_constant(ctx, end_drawing(ctx, &d, status), HEED__OP_uniform, out);
 }
 
 heed_status heed_uniform(heed_context *ctx, heed_generator *g, double from, double to, int ndim,
@@ -115,7 +115,7 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
                          std, drawn_floats(&d), d.result.tensor->numel))
     status = heed__stopped(ctx, function);
 done:
-  return end_drawing(ctx, &d, status);
+  return heed__recorded_constant(ctx, end_drawing(ctx, &d, status), HEED__OP_normal, out);
 }
 
 heed_status heed_normal(heed_context *ctx, heed_generator *g, double mean, double std, int ndim,
@@ -225,11 +225,11 @@ heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tens
 done:
   heed_tensor_free(made);
   heed_tensor_free(made_ordered);
-  return end_drawing(ctx, &d, status);
+  return heed__recorded_constant(ctx, end_drawing(ctx, &d, status), HEED__OP_bernoulli, out);
 }
 
-heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
-                       const heed_tensor *x, heed_tensor **out) {
+static heed_status drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                        const heed_tensor *x, heed_tensor **out) {
   drawing d;
   clear_drawing(&d);
   heed_tensor ordered, *made = NULL;
@@ -257,11 +257,62 @@ heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *
   }
 done:
   status = end_drawing(ctx, &d, status);
+  if (made) made->storage->version = 0; /* it is new, not changed in place */
   if (status == HEED_OK && made)
     *out = made;
   else
     heed_tensor_free(made);
   return status;
+}
+
+/* The factors that drop would multiply x by: 0 or 1 / (1 - p); and where they are not 0. */
+static heed_status draw_factors(heed_context *ctx, const char *function, heed_generator *g, double p,
+                                const heed_tensor *x, heed_tensor **factors, heed_tensor **kept) {
+  heed_tensor *ones = NULL;
+  heed__number zero;
+  heed_status status = heed__new_like(ctx, function, x, HEED_FLOAT32, &ones);
+  if (status == HEED_OK) status = heed__fill(ctx, function, ones, heed_number(1));
+  if (status == HEED_OK) status = drop(ctx, function, g, p, ones, factors);
+  if (status == HEED_OK) status = heed_ne(ctx, *factors, heed__number_tensor(&zero, heed_number(0)), kept);
+  heed_tensor_free(ones);
+  return status;
+}
+
+/* The same result with what the gradient needs: where x was kept, a byte an element. */
+static heed_status drop_recorded(heed_context *ctx, const char *function, heed_generator *g, double p,
+                                 const heed_tensor *x, heed_tensor **out) {
+  heed_tensor *factors = NULL, *kept = NULL, *made = NULL;
+  heed_generator *const drawn = heed__generator(ctx, g), before = *drawn;
+  const double scale = p < 1 ? (double)(1.0f / (float)(1 - p)) : 0;
+  const struct heed__recorder *recorder = heed__pause_recording(ctx);
+  heed_status status = HEED_OK;
+  if (!*out) status = heed__new_like(ctx, function, x, HEED_FLOAT32, &made);
+  heed_tensor **to = made ? &made : out;
+  if (status == HEED_OK) status = draw_factors(ctx, function, g, p, x, &factors, &kept);
+  if (status == HEED_OK) status = heed__mul(ctx, function, "x", x, "the factors", factors, to);
+  heed__resume_recording(ctx, recorder);
+  if (made) made->storage->version = 0; /* it is new, not changed in place */
+  status = heed__recorded(ctx, status, HEED__OP_dropout, 2, (const heed_tensor *const[]){x, kept}, &scale,
+                          sizeof scale, to);
+  if (status == HEED_OK)
+    *out = *to;
+  else
+    *drawn = before;
+  if (status != HEED_OK) heed_tensor_free(made);
+  heed_tensor_free(factors);
+  heed_tensor_free(kept);
+  return status;
+}
+
+heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
+                       const heed_tensor *x, heed_tensor **out) {
+  if (ctx->recorder == NULL) return drop(ctx, function, g, p, x, out);
+  if (p > 0 && p <= 1 && x->numel > 0 && heed__wants_gradient(x))
+    return drop_recorded(ctx, function, g, p, x, out);
+  const double same = 1;
+  const heed_status status = drop(ctx, function, g, p, x, out);
+  return heed__recorded(ctx, status, HEED__OP_dropout, 2, (const heed_tensor *const[]){x, NULL}, &same,
+                        sizeof same, out);
 }
 
 heed_status heed_dropout(heed_context *ctx, heed_generator *g, double p, const heed_tensor *x,

@@ -146,7 +146,10 @@ static heed_status unary(heed_context *ctx, const char *function, unary_op op,
 #define X(name)                                                                                              \
   heed_status heed_##name(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {                      \
     HEED__ENTER(ctx, #name, x, out);                                                                         \
-    return unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);                            \
+    heed__kept kept;                                                                                         \
+    heed_status status = heed__keep_inputs(ctx, HEED__OP_##name, &kept, x, NULL, NULL, *out);                \
+    if (status == HEED_OK) status = unary(ctx, #name, UNARY_##name, &heed__kernels_of(ctx)->name, x, out);   \
+    return heed__recorded_kept(ctx, status, HEED__OP_##name, 1, &kept, NULL, 0, out);                        \
   }
 UNARY_OPS(X)
 #undef X
@@ -263,7 +266,11 @@ static heed_status binary(heed_context *ctx, const char *function, binary_op op,
   heed_status heed_##name(heed_context *ctx, const heed_tensor *a, const heed_tensor *b,                     \
                           heed_tensor **out) {                                                               \
     HEED__ENTER(ctx, #name, a, b, out);                                                                      \
-    return binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);             \
+    heed__kept kept;                                                                                         \
+    heed_status status = heed__keep_inputs(ctx, HEED__OP_##name, &kept, a, b, NULL, *out);                   \
+    if (status == HEED_OK)                                                                                   \
+      status = binary(ctx, #name, BINARY_##name, &heed__kernels_of(ctx)->name, "a", a, "b", b, out);         \
+    return heed__recorded_kept(ctx, status, HEED__OP_##name, 2, &kept, NULL, 0, out);                        \
   }
 HEED_BINARY_LIST(X)
 #undef X
@@ -301,7 +308,29 @@ heed_status heed_trunc_divide(heed_context *ctx, const heed_tensor *a, const hee
       .count = 2,
       .input = {{"a", a, dtype}, {"b", b, dtype}},
   };
-  return heed__map_run(ctx, &map, out);
+  status = heed__map_run(ctx, &map, out);
+  return heed__recorded2(ctx, status, HEED__OP_trunc_divide, a, b, out);
+}
+
+/* ---- Gradients of unary operations ---- */
+
+static void unary_backward_row(const void *user, void *out, const heed__span *in, size_t n) {
+  heed__backward_kernel *const *kernel = user;
+  (*kernel)(out, in[0].data, in[1].data, n);
+}
+
+heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
+                                 const heed_tensor *x, const heed_tensor *dy, heed_tensor **dx) {
+  const heed__map map = {
+      .function = function,
+      .result = HEED_FLOAT32,
+      .row = unary_backward_row,
+      .user = &kernel,
+      .packed = true,
+      .count = 2,
+      .input = {{"x", x, HEED_FLOAT32}, {"gradient", dy, HEED_FLOAT32}},
+  };
+  return heed__map_run(ctx, &map, dx);
 }
 
 /* ---- clamp ---- */
@@ -329,10 +358,8 @@ static void clamp_row(const void *user, void *out, const heed__span *in, size_t 
   }
 }
 
-heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
-                       const heed_tensor *high, heed_tensor **out) {
-  HEED__ENTER(ctx, "clamp", x, out);
-  HEED__MAY_ENTER(ctx, "clamp", low, high);
+static heed_status clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
+                         const heed_tensor *high, heed_tensor **out) {
   const heed__kernels *kernels = heed__kernels_of(ctx);
   if (low == NULL && high == NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "clamp: low and high are both NULL; at least one must be a tensor");
@@ -355,4 +382,15 @@ heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tenso
       .input = {{"x", x, dtype}, {"min", low, dtype}, {"max", high, dtype}},
   };
   return heed__map_run(ctx, &map, out);
+}
+
+heed_status heed_clamp(heed_context *ctx, const heed_tensor *x, const heed_tensor *low,
+                       const heed_tensor *high, heed_tensor **out) {
+  HEED__ENTER(ctx, "clamp", x, out);
+  HEED__MAY_ENTER(ctx, "clamp", low, high);
+  heed__kept kept;
+  heed_status status = heed__keep_inputs(ctx, HEED__OP_clamp, &kept, x, low, high, *out);
+  if (status == HEED_OK) status = clamp(ctx, x, low, high, out);
+  const bool has_tensors = (low != NULL && low->storage != NULL) || (high != NULL && high->storage != NULL);
+  return heed__recorded_kept(ctx, status, HEED__OP_clamp, 3, &kept, &has_tensors, sizeof has_tensors, out);
 }

@@ -47,7 +47,7 @@ static heed_status check_ids(heed_context *ctx, const char *function, const heed
 #define CHECKED_EVERY ((int64_t)1 << 16) /* elements between cancellation checks */
 
 heed_status heed__embedding(heed_context *ctx, const char *function, const heed_tensor *ids,
-                            const heed_tensor *weight, heed_tensor **out) {
+                            const heed_tensor *weight, int64_t padding_idx, heed_tensor **out) {
   heed__result result = {0};
   int64_t shape[HEED_MAX_DIMS];
   heed_status status = check_table(ctx, function, ids, weight);
@@ -74,11 +74,13 @@ heed_status heed__embedding(heed_context *ctx, const char *function, const heed_
       if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
     }
   }
-  return heed__result_end(ctx, &result, status);
+  status = heed__result_end(ctx, &result, status);
+  return heed__recorded(ctx, status, HEED__OP_embedding, 2, (const heed_tensor *const[]){ids, weight},
+                        &padding_idx, sizeof padding_idx, out);
 }
 
 heed_status heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
                            heed_tensor **out) {
   HEED__ENTER(ctx, "embedding", ids, weight, out);
-  return heed__embedding(ctx, "embedding", ids, weight, out);
+  return heed__embedding(ctx, "embedding", ids, weight, 0, out);
 }

@@ -181,28 +181,45 @@ done:
   return heed__indexed_result_end(ctx, &result, status);
 }
 
+/* dim 0: the whole of x */
+static heed_status choose_one(heed_context *ctx, const char *function, heed__op op,
+                              const heed__reduction *table, const heed_tensor *x, int dim, bool keepdim,
+                              heed_tensor **values, heed_tensor **indices) {
+  heed_tensor *unwanted = NULL;
+  if (indices == NULL && ctx->recorder != NULL) indices = &unwanted; /* the gradient wants them */
+  const bool is_new = indices != NULL && *indices == NULL;
+  heed_status status = choose(ctx, function, table, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
+  const int from_0 = dim > 0 ? dim - 1 : dim < 0 ? dim + (x->ndim > 0 ? x->ndim : 1) : -1;
+  status = heed__recorded_selection(ctx, status, op, x, (heed__selection_values){from_0, !keepdim}, is_new,
+                                    values, indices);
+  heed_tensor_free(unwanted);
+  return status;
+}
+
 heed_status heed_max(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "max", x, values);
   HEED__MAY_ENTER(ctx, "max", indices);
-  return choose(ctx, "max", maximum, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
+  return choose_one(ctx, "max", HEED__OP_max, maximum, x, dim, keepdim, values, indices);
 }
 
 heed_status heed_min(heed_context *ctx, const heed_tensor *x, int dim, bool keepdim, heed_tensor **values,
                      heed_tensor **indices) {
   HEED__ENTER(ctx, "min", x, values);
   HEED__MAY_ENTER(ctx, "min", indices);
-  return choose(ctx, "min", minimum, x, dim == 0 ? 0 : 1, &dim, keepdim, values, indices);
+  return choose_one(ctx, "min", HEED__OP_min, minimum, x, dim, keepdim, values, indices);
 }
 
 heed_status heed_amax(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
   HEED__ENTER(ctx, "amax", x, out);
-  return choose(ctx, "amax", maximum, x, ndims, dims, keepdim, out, NULL);
+  const heed_status status = choose(ctx, "amax", maximum, x, ndims, dims, keepdim, out, NULL);
+  return heed__recorded_reduction(ctx, status, HEED__OP_amax, x, ndims, dims, keepdim, 0, out);
 }
 
 heed_status heed_amin(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
   HEED__ENTER(ctx, "amin", x, out);
-  return choose(ctx, "amin", minimum, x, ndims, dims, keepdim, out, NULL);
+  const heed_status status = choose(ctx, "amin", minimum, x, ndims, dims, keepdim, out, NULL);
+  return heed__recorded_reduction(ctx, status, HEED__OP_amin, x, ndims, dims, keepdim, 0, out);
 }

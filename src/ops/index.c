@@ -202,7 +202,9 @@ heed_status heed__index_select(heed_context *ctx, const char *function, const he
   if (status != HEED_OK) return status;
   const bool done =
       x->ndim > 0 ? copy_slices(result.tensor, x, d, index) : heed__copy_elements(result.tensor, x);
-  return heed__result_end(ctx, &result, done ? HEED_OK : heed__stopped(ctx, function));
+  status = heed__result_end(ctx, &result, done ? HEED_OK : heed__stopped(ctx, function));
+  const heed__view_values v = {.order = {d}};
+  return heed__recorded(ctx, status, HEED__OP_index_select, 2, inputs, &v, sizeof v, out);
 }
 
 heed_status heed_index_select(heed_context *ctx, const heed_tensor *x, int dim, const heed_tensor *index,
@@ -243,5 +245,7 @@ heed_status heed_gather(heed_context *ctx, const heed_tensor *x, int dim, const 
       heed__result_begin(ctx, "gather", &result, out, x->dtype, index->ndim, index->shape, false, 2, inputs);
   if (status != HEED_OK) return status;
   if (!pick_elements(result.tensor, x, d, index)) status = heed__stopped(ctx, "gather");
-  return heed__result_end(ctx, &result, status);
+  const heed__view_values v = {.order = {d}};
+  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_gather, 2, inputs, &v, sizeof v,
+                        out);
 }

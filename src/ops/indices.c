@@ -227,7 +227,8 @@ heed_status heed__index(heed_context *ctx, const char *function, const heed_tens
   if (!heed__pick(result.tensor, &s.indices, &s.heads, s.lane)) status = heed__stopped(ctx, function);
 done:
   free_selection(&s);
-  return heed__result_end(ctx, &result, status);
+  status = heed__result_end(ctx, &result, status);
+  return heed__recorded(ctx, status, HEED__OP_index, count + 1, inputs, NULL, 0, out);
 }
 
 heed_status heed_index(heed_context *ctx, const heed_tensor *x, int count, const heed_tensor *const *indices,
@@ -244,8 +245,9 @@ heed_status heed__index_put(heed_context *ctx, const char *function, heed_tensor
   const heed_scatter_reduce reduce = accumulate ? HEED_SCATTER_ADD : HEED_SCATTER_REPLACE;
   const heed_tensor *own[HEED_MAX_DIMS];
   heed_tensor *copies[HEED_MAX_DIMS] = {0}, *value_copy = NULL;
+  const heed_tensor *given = value;
   selection s = {0};
-  heed_status status = heed__check_writable(ctx, function, x);
+  heed_status status = heed__check_target(ctx, function, x);
   for (int i = 0; i < count && status == HEED_OK; i++) {
     own[i] = indices[i];
     if (own[i]) status = heed__copy_if_overlapping(ctx, function, x, &own[i], &copies[i]);
@@ -256,6 +258,7 @@ heed_status heed__index_put(heed_context *ctx, const char *function, heed_tensor
   status = heed__check_expands(ctx, function, "value", value, s.ndim, s.shape);
   if (status != HEED_OK) goto done;
   status = heed__prepare_placing(ctx, function, "value", x, reduce, any, &value, &value_copy);
+  if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   if (!heed__place(s.ndim, s.shape, &s.indices, &s.heads, s.lane, value, reduce))
     status = heed__stopped(ctx, function);
@@ -263,7 +266,11 @@ done:
   free_selection(&s);
   for (int i = 0; i < count; i++) heed_tensor_free(copies[i]);
   heed_tensor_free(value_copy);
-  return status;
+  if (ctx->recorder == NULL || status != HEED_OK) return status;
+  const heed_tensor *inputs[HEED_MAX_DIMS + 2] = {x, given};
+  for (int i = 0; i < count; i++) inputs[i + 2] = indices[i];
+  return heed__recorded(ctx, status, HEED__OP_index_put, count + 2, inputs, &accumulate, sizeof accumulate,
+                        &x);
 }
 
 heed_status heed_index_put(heed_context *ctx, heed_tensor *x, int count, const heed_tensor *const *indices,

@@ -78,7 +78,9 @@ heed_status heed_cat(heed_context *ctx, int count, const heed_tensor *const *ten
     if (!heed__copy_elements(&part, tensors[i])) status = heed__stopped(ctx, "cat");
     part.data += part.shape[d] * part.stride[d] * (ptrdiff_t)heed__element_bytes(part.dtype);
   }
-  return heed__result_end(ctx, &result, status);
+  const heed__view_values values = {.order = {d}};
+  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_cat, count, tensors, &values,
+                        sizeof values, out);
 }
 
 heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *tensors, int dim,
@@ -111,7 +113,9 @@ heed_status heed_stack(heed_context *ctx, int count, const heed_tensor *const *t
   for (int i = 0; i < count && status == HEED_OK; i++, part.data += step) {
     if (!heed__copy_elements(&part, tensors[i])) status = heed__stopped(ctx, "stack");
   }
-  return heed__result_end(ctx, &result, status);
+  const heed__view_values values = {.order = {d}};
+  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_stack, count, tensors, &values,
+                        sizeof values, out);
 }
 
 /* Along dim (from 0) of a tensor that has dimensions. */
@@ -153,7 +157,8 @@ heed_status heed_repeat_interleave(heed_context *ctx, const heed_tensor *x, int6
     status = heed__reshape(ctx, "repeat_interleave", x, 1, (const int64_t[]){x->numel}, &flat);
   if (status == HEED_OK) status = repeat_along(ctx, flat != NULL ? flat : x, repeats, d, out);
   heed_tensor_free(flat);
-  return status;
+  const heed__view_values values = {.order = {d}, .first = flat != NULL, .size = repeats};
+  return heed__recorded1(ctx, status, HEED__OP_repeat_interleave, x, &values, sizeof values, out);
 }
 
 /* ---- A number of repeats for each slice ---- */
@@ -226,5 +231,7 @@ heed_status heed_repeat_interleave_each(heed_context *ctx, const heed_tensor *x,
     status = heed__reshape(ctx, "repeat_interleave", x, 1, (const int64_t[]){x->numel}, &flat);
   if (status == HEED_OK) status = repeat_each(ctx, flat != NULL ? flat : x, repeats, d, out);
   heed_tensor_free(flat);
-  return status;
+  const heed__view_values values = {.order = {d}, .first = flat != NULL};
+  return heed__recorded(ctx, status, HEED__OP_repeat_interleave_each, 2,
+                        (const heed_tensor *const[]){x, repeats}, &values, sizeof values, out);
 }

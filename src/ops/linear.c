@@ -204,7 +204,10 @@ static heed_status apply_linear(heed_context *ctx, const char *function, const h
   heed_status status = heed__linear_begin(ctx, &l, function, x, weight, scale, bias, out);
   if (status) return status;
   if (!heed__linear_run(ctx, &l)) status = heed__stopped(ctx, function);
-  return heed__linear_end(ctx, &l, status);
+  status = heed__linear_end(ctx, &l, status);
+  const heed_tensor *const inputs[] = {x, weight, scale != NULL ? scale : bias, bias};
+  return heed__recorded(ctx, status, scale != NULL ? HEED__OP_linear_int8 : HEED__OP_linear,
+                        scale != NULL ? 4 : 3, inputs, NULL, 0, out);
 }
 
 heed_status heed__linear(heed_context *ctx, const char *function, const heed_tensor *x,

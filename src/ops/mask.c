@@ -215,7 +215,9 @@ heed_status heed__masked_select(heed_context *ctx, const char *function, const h
   status = heed__result_begin(ctx, function, &result, out, x->dtype, ndim, shape, false, 2, inputs);
   if (status != HEED_OK) return status;
   if (!copy_masked(x, mask, result.tensor, false)) status = heed__stopped(ctx, function);
-  return heed__result_end(ctx, &result, status);
+  const bool by_index = strcmp(function, "index") == 0; /* PyTorch has two operations for this */
+  return heed__recorded(ctx, heed__result_end(ctx, &result, status), HEED__OP_masked_select, 2, inputs,
+                        &by_index, sizeof by_index, out);
 }
 
 heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
@@ -226,12 +228,13 @@ heed_status heed_masked_select(heed_context *ctx, const heed_tensor *x, const he
 
 heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_tensor *x,
                                 const heed_tensor *mask, const heed_tensor *value) {
+  const heed_tensor *const given[] = {x, mask, value};
   heed_tensor *mask_copy = NULL, *value_copy = NULL, list;
   int ndim = 0;
   int64_t shape[HEED_MAX_DIMS];
   heed_status status = check_mask(ctx, function, x, mask);
   if (status != HEED_OK) goto done;
-  status = heed__check_writable(ctx, function, x);
+  status = heed__check_target(ctx, function, x);
   if (status != HEED_OK) goto done;
   status = masked_shape(ctx, function, x, mask, &ndim, shape);
   if (status != HEED_OK) goto done;
@@ -240,13 +243,14 @@ heed_status heed__masked_assign(heed_context *ctx, const char *function, heed_te
   status = heed__copy_if_overlapping(ctx, function, x, &mask, &mask_copy);
   if (status != HEED_OK) goto done;
   status = heed__copy_if_overlapping(ctx, function, x, &value, &value_copy);
+  if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   heed__expand_on_stack(&list, value, ndim, shape);
   if (!copy_masked(x, mask, &list, true)) status = heed__stopped(ctx, function);
 done:
   heed_tensor_free(mask_copy);
   heed_tensor_free(value_copy);
-  return status;
+  return heed__recorded(ctx, status, HEED__OP_masked_assign, 3, given, NULL, 0, &x);
 }
 
 heed_status heed_masked_assign(heed_context *ctx, heed_tensor *x, const heed_tensor *mask,

@@ -207,7 +207,7 @@ done:
 
 heed_status heed_matmul(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
   HEED__ENTER(ctx, "matmul", a, b, out);
-  return matmul(ctx, "matmul", a, b, out);
+  return heed__recorded2(ctx, matmul(ctx, "matmul", a, b, out), HEED__OP_matmul, a, b, out);
 }
 
 heed_status heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor *b, heed_tensor **out) {
@@ -215,5 +215,5 @@ heed_status heed_dot(heed_context *ctx, const heed_tensor *a, const heed_tensor 
   if (a->ndim != 1 || b->ndim != 1) {
     return heed__fail_pair(ctx, "dot", "a", a, "b", b, "both must have 1 dimension");
   }
-  return matmul(ctx, "dot", a, b, out);
+  return heed__recorded2(ctx, matmul(ctx, "dot", a, b, out), HEED__OP_dot, a, b, out);
 }

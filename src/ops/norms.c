@@ -92,7 +92,9 @@ heed_status heed_prod(heed_context *ctx, const heed_tensor *x, int ndims, const 
   HEED__ENTER(ctx, "prod", x, out);
   if (x->dtype == HEED_FLOAT32) {
     double_fold state;
-    return heed__reduce_dims(ctx, "prod", &float_product, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+    const heed_status status =
+        heed__reduce_dims(ctx, "prod", &float_product, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+    return heed__recorded_reduction(ctx, status, HEED__OP_prod, x, ndims, dims, keepdim, 0, out);
   }
   whole_product state;
   return heed__reduce_dims(ctx, "prod", &int64_product, &state, x, ndims, dims, keepdim, HEED_INT64, out);
@@ -191,5 +193,7 @@ heed_status heed_norm(heed_context *ctx, const heed_tensor *x, double p, int ndi
   state.since = 0;
   state.stopped = false;
   state.start = p == -INFINITY ? INFINITY : 0;
-  return heed__reduce_dims(ctx, "norm", &norm_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+  status =
+      heed__reduce_dims(ctx, "norm", &norm_reduction, &state, x, ndims, dims, keepdim, HEED_FLOAT32, out);
+  return heed__recorded_reduction(ctx, status, HEED__OP_norm, x, ndims, dims, keepdim, p, out);
 }

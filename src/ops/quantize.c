@@ -143,7 +143,8 @@ done:
 heed_status heed_quantize_int8(heed_context *ctx, const heed_tensor *x, heed_tensor **weight,
                                heed_tensor **scale) {
   HEED__ENTER(ctx, "quantize_int8", x, weight, scale);
-  const heed_status status = heed__check_apart(ctx, "quantize_int8", weight, scale);
+  heed_status status = heed__check_apart(ctx, "quantize_int8", weight, scale);
+  if (status == HEED_OK) status = heed__check_unrecorded(ctx, "quantize_int8", 1, &x);
   return status == HEED_OK ? heed__quantize_int8(ctx, "quantize_int8", "x", x, weight, scale) : status;
 }
 
@@ -177,5 +178,6 @@ done:
 heed_status heed_dequantize_int8(heed_context *ctx, const heed_tensor *weight, const heed_tensor *scale,
                                  heed_tensor **out) {
   HEED__ENTER(ctx, "dequantize_int8", weight, scale, out);
-  return heed__dequantize_int8(ctx, "dequantize_int8", weight, scale, out);
+  const heed_status status = heed__check_unrecorded(ctx, "dequantize_int8", 1, &scale);
+  return status ? status : heed__dequantize_int8(ctx, "dequantize_int8", weight, scale, out);
 }

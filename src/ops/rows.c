@@ -123,24 +123,25 @@ static void kernel_row(const void *user, float *out, const float *x, size_t n) {
   (*kernel)(out, x, n);
 }
 
-static heed_status softmax(heed_context *ctx, const char *function, heed__unary_kernel *kernel,
+static heed_status softmax(heed_context *ctx, const char *function, heed__op op, heed__unary_kernel *kernel,
                            const heed_tensor *x, int dim, heed_tensor **out) {
-  int d;
+  int d = 0;
   heed_status status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;
   status = heed__check_dim(ctx, function, x->ndim, dim, &d);
   if (status != HEED_OK) return status;
-  return map_rows(ctx, function, kernel_row, &kernel, x, d, 0, NULL, out);
+  status = map_rows(ctx, function, kernel_row, &kernel, x, d, 0, NULL, out);
+  return heed__recorded1(ctx, status, op, x, &d, sizeof d, out);
 }
 
 heed_status heed_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
   HEED__ENTER(ctx, "softmax", x, out);
-  return softmax(ctx, "softmax", heed__kernels_of(ctx)->softmax, x, dim, out);
+  return softmax(ctx, "softmax", HEED__OP_softmax, heed__kernels_of(ctx)->softmax, x, dim, out);
 }
 
 heed_status heed_log_softmax(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
   HEED__ENTER(ctx, "log_softmax", x, out);
-  return softmax(ctx, "log_softmax", heed__kernels_of(ctx)->log_softmax, x, dim, out);
+  return softmax(ctx, "log_softmax", HEED__OP_log_softmax, heed__kernels_of(ctx)->log_softmax, x, dim, out);
 }
 
 /* ---- Normalisation ---- */
@@ -243,7 +244,10 @@ done:
 heed_status heed__layer_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                              const heed_tensor *weight, const heed_tensor *bias, double epsilon,
                              heed_tensor **out) {
-  return normalise(ctx, function, layer_norm_row, x, ndims, weight, bias, epsilon, out);
+  const heed_status status = normalise(ctx, function, layer_norm_row, x, ndims, weight, bias, epsilon, out);
+  const heed__norm_values values = {ndims, epsilon};
+  return heed__recorded(ctx, status, HEED__OP_layer_norm, 3, (const heed_tensor *const[]){x, weight, bias},
+                        &values, sizeof values, out);
 }
 
 heed_status heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
@@ -255,7 +259,10 @@ heed_status heed_layer_norm(heed_context *ctx, const heed_tensor *x, const heed_
 
 heed_status heed__rms_norm(heed_context *ctx, const char *function, const heed_tensor *x, int ndims,
                            const heed_tensor *weight, double epsilon, heed_tensor **out) {
-  return normalise(ctx, function, rms_norm_row, x, ndims, weight, NULL, epsilon, out);
+  const heed_status status = normalise(ctx, function, rms_norm_row, x, ndims, weight, NULL, epsilon, out);
+  const heed__norm_values values = {ndims, epsilon};
+  return heed__recorded(ctx, status, HEED__OP_rms_norm, 2, (const heed_tensor *const[]){x, weight}, &values,
+                        sizeof values, out);
 }
 
 heed_status heed_rms_norm(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight, double epsilon,
@@ -289,8 +296,9 @@ CUMULATIVE(bool_cumprod, int64_t, uint8_t, int64_t, 1, *=, x != 0)
 typedef void cumulative_lane(const heed__walk *w, const heed__pace *pace);
 
 /* of_dtype: for each dtype */
-static heed_status cumulative(heed_context *ctx, const char *function, cumulative_lane *const *of_dtype,
-                              const heed_tensor *x, int dim, heed_tensor **out) {
+static heed_status cumulative(heed_context *ctx, const char *function, heed__op op,
+                              cumulative_lane *const *of_dtype, const heed_tensor *x, int dim,
+                              heed_tensor **out) {
   heed__result result = {0};
   const heed_dtype dtype = x->dtype == HEED_FLOAT32 ? HEED_FLOAT32 : HEED_INT64;
   int d;
@@ -307,7 +315,8 @@ static heed_status cumulative(heed_context *ctx, const char *function, cumulativ
     of_dtype[x->dtype](&w, &ctx->pace);
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
   }
-  return heed__result_end(ctx, &result, status);
+  status = heed__result_end(ctx, &result, status);
+  return heed__recorded1(ctx, status, op, x, &d, sizeof d, out);
 }
 
 heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
@@ -317,7 +326,7 @@ heed_status heed_cumsum(heed_context *ctx, const heed_tensor *x, int dim, heed_t
       [HEED_INT64] = int64_cumsum,
       [HEED_FLOAT32] = float_cumsum,
   };
-  return cumulative(ctx, "cumsum", of_dtype, x, dim, out);
+  return cumulative(ctx, "cumsum", HEED__OP_cumsum, of_dtype, x, dim, out);
 }
 
 heed_status heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
@@ -327,5 +336,5 @@ heed_status heed_cumprod(heed_context *ctx, const heed_tensor *x, int dim, heed_
       [HEED_INT64] = int64_cumprod,
       [HEED_FLOAT32] = float_cumprod,
   };
-  return cumulative(ctx, "cumprod", of_dtype, x, dim, out);
+  return cumulative(ctx, "cumprod", HEED__OP_cumprod, of_dtype, x, dim, out);
 }

@@ -134,7 +134,7 @@ static heed_status check_scatter(heed_context *ctx, const char *function, const 
   }
   if (src->ndim > 0 && index->ndim == 0 && src->numel == 0)
     return heed__fail_pair(ctx, function, "index", index, "src", src, "index must not be larger than src");
-  status = heed__check_writable(ctx, function, x);
+  status = heed__check_target(ctx, function, x);
   if (status != HEED_OK) return status;
   return heed__check_indices(ctx, function, "index", index, dim, x->ndim > 0 ? x->shape[dim] : 1);
 }
@@ -142,8 +142,9 @@ static heed_status check_scatter(heed_context *ctx, const char *function, const 
 heed_status heed__scatter(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                           const heed_tensor *index, const heed_tensor *src, heed_scatter_reduce reduce) {
   heed_tensor *index_copy = NULL, *src_copy = NULL, heads, indices, from;
+  const heed_tensor *const given[] = {x, index, src};
   heed__lane lane;
-  int d;
+  int d = 0;
   heed_status status = heed__check_dim(ctx, function, x->ndim, dim, &d);
   if (status != HEED_OK) goto done;
   status = check_scatter(ctx, function, x, d, index, src);
@@ -151,6 +152,9 @@ heed_status heed__scatter(heed_context *ctx, const char *function, heed_tensor *
   status = heed__copy_if_overlapping(ctx, function, x, &index, &index_copy);
   if (status != HEED_OK) goto done;
   status = heed__prepare_placing(ctx, function, "src", x, reduce, src->ndim == 0, &src, &src_copy);
+  if (status == HEED_OK && reduce == HEED_SCATTER_MULTIPLY)
+    status = heed__check_unrecorded(ctx, function, 3, given);
+  if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   heed__alias_on_stack(&from, src);
   if (index->ndim == 0) from.ndim = 0; /* its first element */
@@ -161,7 +165,8 @@ heed_status heed__scatter(heed_context *ctx, const char *function, heed_tensor *
 done:
   heed_tensor_free(index_copy);
   heed_tensor_free(src_copy);
-  return status;
+  const heed__view_values v = {.order = {d}, .first = reduce};
+  return heed__recorded(ctx, status, HEED__OP_scatter, 3, given, &v, sizeof v, &x);
 }
 
 static heed_status check_reduce(heed_context *ctx, const char *function, heed_scatter_reduce reduce) {
@@ -198,26 +203,29 @@ static heed_status check_slices(heed_context *ctx, const char *function, const h
                       heed__shape_text(have, source->ndim, source->shape),
                       heed__shape_text(want, x->ndim, shape), heed__shape_text(text, x->ndim, x->shape),
                       (long long)index->numel, index->numel == 1 ? "index" : "indices", dim + 1);
-  status = heed__check_writable(ctx, function, x);
+  status = heed__check_target(ctx, function, x);
   if (status != HEED_OK) return status;
   return heed__check_indices(ctx, function, "index", index, dim, x->ndim > 0 ? x->shape[dim] : 1);
 }
 
-/* Writes the slices of source, or a value of no dimensions, which any tensor can have. */
-static heed_status put_slices(heed_context *ctx, const char *function, heed_tensor *x, int dim,
+/* Writes the slices of source, or a value of no dimensions, which any tensor can have. *dim becomes one from
+ * 0. */
+static heed_status put_slices(heed_context *ctx, const char *function, heed_tensor *x, int *dim,
                               const heed_tensor *index, const heed_tensor *source, bool is_value,
                               heed_scatter_reduce reduce) {
   heed_tensor *index_copy = NULL, *source_copy = NULL, heads, indices, from;
   heed__lane lane;
   int64_t shape[HEED_MAX_DIMS];
   int d;
-  heed_status status = heed__check_dim(ctx, function, x->ndim, dim, &d);
+  heed_status status = heed__check_dim(ctx, function, x->ndim, *dim, &d);
   if (status != HEED_OK) goto done;
+  *dim = d;
   status = check_slices(ctx, function, x, d, index, is_value ? NULL : source);
   if (status != HEED_OK) goto done;
   status = heed__copy_if_overlapping(ctx, function, x, &index, &index_copy);
   if (status != HEED_OK) goto done;
   status = heed__prepare_placing(ctx, function, "source", x, reduce, is_value, &source, &source_copy);
+  if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? index->numel : x->shape[i];
   heed__alias_on_stack(&from, source);
@@ -231,6 +239,14 @@ done:
   return status;
 }
 
+/* dim: from 0 */
+static heed_status record_slices(heed_context *ctx, heed_status status, heed__op op, heed_tensor *x, int dim,
+                                 const heed_tensor *index, const heed_tensor *source, double factor) {
+  const heed_tensor *const inputs[] = {x, index, source};
+  const heed__view_values values = {.order = {dim}, .number = factor};
+  return heed__recorded(ctx, status, op, 3, inputs, &values, sizeof values, &x);
+}
+
 heed_status heed__index_add(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                             const heed_tensor *index, const heed_tensor *source, heed_scalar alpha) {
   heed_tensor *scaled = NULL;
@@ -241,9 +257,10 @@ heed_status heed__index_add(heed_context *ctx, const char *function, heed_tensor
     status =
         heed__mul(ctx, function, "source", source, "alpha", heed__number_tensor(&number, alpha), &scaled);
   if (status == HEED_OK)
-    status = put_slices(ctx, function, x, dim, index, is_one ? source : scaled, false, HEED_SCATTER_ADD);
+    status = put_slices(ctx, function, x, &dim, index, is_one ? source : scaled, false, HEED_SCATTER_ADD);
   heed_tensor_free(scaled);
-  return status;
+  const double factor = alpha.dtype == HEED_FLOAT32 ? alpha.as.number : (double)alpha.as.integer;
+  return record_slices(ctx, status, HEED__OP_index_add, x, dim, index, source, factor);
 }
 
 heed_status heed_index_add(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
@@ -254,7 +271,8 @@ heed_status heed_index_add(heed_context *ctx, heed_tensor *x, int dim, const hee
 
 heed_status heed__index_copy(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                              const heed_tensor *index, const heed_tensor *source) {
-  return put_slices(ctx, function, x, dim, index, source, false, HEED_SCATTER_REPLACE);
+  const heed_status status = put_slices(ctx, function, x, &dim, index, source, false, HEED_SCATTER_REPLACE);
+  return record_slices(ctx, status, HEED__OP_index_copy, x, dim, index, source, 1);
 }
 
 heed_status heed_index_copy(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
@@ -266,8 +284,9 @@ heed_status heed_index_copy(heed_context *ctx, heed_tensor *x, int dim, const he
 heed_status heed__index_fill(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                              const heed_tensor *index, heed_scalar value) {
   heed__number number;
-  return put_slices(ctx, function, x, dim, index, heed__number_tensor(&number, value), true,
-                    HEED_SCATTER_REPLACE);
+  const heed_status status = put_slices(ctx, function, x, &dim, index, heed__number_tensor(&number, value),
+                                        true, HEED_SCATTER_REPLACE);
+  return record_slices(ctx, status, HEED__OP_index_fill, x, dim, index, NULL, 1);
 }
 
 heed_status heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,

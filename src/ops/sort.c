@@ -180,14 +180,17 @@ static bool sort_lanes(const heed_tensor *x, int dim, int64_t n, int64_t k, bool
 }
 
 /* The first k along dim (from 0) in ascending or descending order. */
-static heed_status sorted(heed_context *ctx, const char *function, const heed_tensor *x, int dim, int64_t k,
-                          bool descending, heed_tensor **values, heed_tensor **indices) {
+static heed_status sorted(heed_context *ctx, const char *function, heed__op op, const heed_tensor *x, int dim,
+                          int64_t k, bool descending, heed_tensor **values, heed_tensor **indices) {
   heed__indexed_result result;
+  heed_tensor *unwanted = NULL;
   void *block = NULL;
   item on_stack[ITEMS_ON_STACK], *items = on_stack;
   int64_t shape[HEED_MAX_DIMS];
   heed_status status = heed__check_apart(ctx, function, values, indices);
   if (status != HEED_OK) return status;
+  if (indices == NULL && ctx->recorder != NULL) indices = &unwanted; /* the gradient wants them */
+  const bool is_new = indices != NULL && *indices == NULL;
   const int64_t n = x->ndim > 0 ? x->shape[dim] : 1;
   for (int i = 0; i < x->ndim; i++) shape[i] = i == dim ? k : x->shape[i];
   status = heed__indexed_result_begin(ctx, function, &result, values, indices, x->ndim, shape, x);
@@ -205,7 +208,11 @@ static heed_status sorted(heed_context *ctx, const char *function, const heed_te
     status = heed__stopped(ctx, function);
 done:
   heed__release(ctx, block);
-  return heed__indexed_result_end(ctx, &result, status);
+  status = heed__indexed_result_end(ctx, &result, status);
+  status = heed__recorded_selection(ctx, status, op, x, (heed__selection_values){dim, false}, is_new, values,
+                                    indices);
+  heed_tensor_free(unwanted);
+  return status;
 }
 
 heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool descending, heed_tensor **values,
@@ -217,7 +224,7 @@ heed_status heed_sort(heed_context *ctx, const heed_tensor *x, int dim, bool des
   if (status != HEED_OK) return status;
   status = heed__check_dim(ctx, "sort", x->ndim, dim, &d);
   if (status != HEED_OK) return status;
-  return sorted(ctx, "sort", x, d, x->ndim > 0 ? x->shape[d] : 1, descending, values, indices);
+  return sorted(ctx, "sort", HEED__OP_sort, x, d, x->ndim > 0 ? x->shape[d] : 1, descending, values, indices);
 }
 
 heed_status heed__topk(heed_context *ctx, const char *function, const heed_tensor *x, int64_t k, int dim,
@@ -234,7 +241,7 @@ heed_status heed__topk(heed_context *ctx, const char *function, const heed_tenso
     return heed__fail(ctx, HEED_INDEX,
                       "%s: k is %lld; dimension %d has size %lld, so it must be from 0 to %lld", function,
                       (long long)k, d + 1, (long long)x->shape[d], (long long)x->shape[d]);
-  return sorted(ctx, function, x, d, k, largest, values, indices);
+  return sorted(ctx, function, HEED__OP_topk, x, d, k, largest, values, indices);
 }
 
 heed_status heed_topk(heed_context *ctx, const heed_tensor *x, int64_t k, int dim, bool largest,

@@ -276,7 +276,10 @@ static heed_status sum_of_floats(heed_context *ctx, const char *function, bool m
 heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
   HEED__ENTER(ctx, "sum", x, out);
-  if (x->dtype == HEED_FLOAT32) return sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
+  if (x->dtype == HEED_FLOAT32) {
+    const heed_status status = sum_of_floats(ctx, "sum", false, x, ndims, dims, keepdim, out);
+    return heed__recorded_reduction(ctx, status, HEED__OP_sum, x, ndims, dims, keepdim, 0, out);
+  }
   int64_sum state;
   return heed__reduce_dims(ctx, "sum", &int64_sum_reduction, &state, x, ndims, dims, keepdim, HEED_INT64,
                            out);
@@ -285,8 +288,9 @@ heed_status heed_sum(heed_context *ctx, const heed_tensor *x, int ndims, const i
 heed_status heed_mean(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                       heed_tensor **out) {
   HEED__ENTER(ctx, "mean", x, out);
-  const heed_status status = heed__check_dtype(ctx, "mean", "x", x, HEED_FLOAT32);
-  return status != HEED_OK ? status : sum_of_floats(ctx, "mean", true, x, ndims, dims, keepdim, out);
+  heed_status status = heed__check_dtype(ctx, "mean", "x", x, HEED_FLOAT32);
+  if (status == HEED_OK) status = sum_of_floats(ctx, "mean", true, x, ndims, dims, keepdim, out);
+  return heed__recorded_reduction(ctx, status, HEED__OP_mean, x, ndims, dims, keepdim, 0, out);
 }
 
 static heed_status spread_of(heed_context *ctx, const char *function, bool root, const heed_tensor *x,
@@ -304,13 +308,15 @@ static heed_status spread_of(heed_context *ctx, const char *function, bool root,
 heed_status heed_var(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
                      bool keepdim, heed_tensor **out) {
   HEED__ENTER(ctx, "var", x, out);
-  return spread_of(ctx, "var", false, x, ndims, dims, correction, keepdim, out);
+  const heed_status status = spread_of(ctx, "var", false, x, ndims, dims, correction, keepdim, out);
+  return heed__recorded_reduction(ctx, status, HEED__OP_var, x, ndims, dims, keepdim, correction, out);
 }
 
 heed_status heed_std(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, double correction,
                      bool keepdim, heed_tensor **out) {
   HEED__ENTER(ctx, "std", x, out);
-  return spread_of(ctx, "std", true, x, ndims, dims, correction, keepdim, out);
+  const heed_status status = spread_of(ctx, "std", true, x, ndims, dims, correction, keepdim, out);
+  return heed__recorded_reduction(ctx, status, HEED__OP_std, x, ndims, dims, keepdim, correction, out);
 }
 
 static heed_status truth_of(heed_context *ctx, const char *function, bool all, const heed_tensor *x,
@@ -323,11 +329,13 @@ static heed_status truth_of(heed_context *ctx, const char *function, bool all, c
 heed_status heed_any(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
   HEED__ENTER(ctx, "any", x, out);
-  return truth_of(ctx, "any", false, x, ndims, dims, keepdim, out);
+  const heed_status status = truth_of(ctx, "any", false, x, ndims, dims, keepdim, out);
+  return heed__recorded_constant(ctx, status, HEED__OP_any, out);
 }
 
 heed_status heed_all(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, bool keepdim,
                      heed_tensor **out) {
   HEED__ENTER(ctx, "all", x, out);
-  return truth_of(ctx, "all", true, x, ndims, dims, keepdim, out);
+  const heed_status status = truth_of(ctx, "all", true, x, ndims, dims, keepdim, out);
+  return heed__recorded_constant(ctx, status, HEED__OP_all, out);
 }

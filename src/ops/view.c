@@ -4,9 +4,11 @@
 
 #include <inttypes.h>
 
-/* The counted copy. */
-static heed_status give(heed_context *ctx, const char *function, const heed_tensor *view, heed_tensor **out) {
-  return heed__tensor_from_view(ctx, function, view, out);
+/* The counted copy of a view of x, recorded as op. */
+static heed_status give_as(heed_context *ctx, const char *function, heed__op op, const heed_tensor *x,
+                           const heed_tensor *view, const heed__view_values *values, heed_tensor **out) {
+  const heed_status status = heed__tensor_from_view(ctx, function, view, out);
+  return heed__recorded1(ctx, status, op, x, values, values != NULL ? sizeof *values : 0, out);
 }
 
 static void remove_dim(heed_tensor *view, int dim) {
@@ -82,20 +84,23 @@ heed_status heed_view(heed_context *ctx, const heed_tensor *x, int ndim, const i
         "view", heed__shape_text(have, x->ndim, x->shape), heed__shape_text(stride, x->ndim, x->stride),
         heed__shape_text(want, ndim, sizes));
   }
-  return give(ctx, "view", &view, out);
+  return give_as(ctx, "view", HEED__OP_view, x, &view, NULL, out);
 }
 
 /* A view of x with these sizes, or of a copy if its strides do not allow that. */
-static heed_status reshape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
-                           const int64_t *shape, heed_tensor **out) {
+static heed_status reshape(heed_context *ctx, const char *function, heed__op op, const heed_tensor *x,
+                           int ndim, const int64_t *shape, heed_tensor **out) {
   heed_tensor view, *made = NULL;
   heed_status status = HEED_OK;
   if (!reshaped(&view, x, ndim, shape)) {
+    const heed__recorder *recorder = heed__pause_recording(ctx); /* the copy is a part of this operation */
     status = heed__clone(ctx, function, x, &made);
+    heed__resume_recording(ctx, recorder);
     if (status) goto done;
     reshaped(&view, made, ndim, shape);
   }
-  status = give(ctx, function, &view, out);
+  const heed__view_values values = {.size = made != NULL};
+  status = give_as(ctx, function, op, x, &view, &values, out);
 done:
   heed_tensor_free(made);
   return status;
@@ -106,7 +111,7 @@ heed_status heed__reshape(heed_context *ctx, const char *function, const heed_te
   int64_t sizes[HEED_MAX_DIMS];
   const heed_status status = infer_size(ctx, function, x, ndim, shape, sizes);
   if (status) return status;
-  return reshape(ctx, function, x, ndim, sizes, out);
+  return reshape(ctx, function, HEED__OP_reshape, x, ndim, sizes, out);
 }
 
 heed_status heed_reshape(heed_context *ctx, const heed_tensor *x, int ndim, const int64_t *shape,
@@ -136,7 +141,7 @@ heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int
       sizes[ndim - 1] = x->shape[d];
     }
   }
-  return reshape(ctx, "flatten", x, ndim, sizes, out);
+  return reshape(ctx, "flatten", HEED__OP_flatten, x, ndim, sizes, out);
 }
 
 heed_status heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, heed_tensor **out) {
@@ -152,7 +157,7 @@ heed_status heed_unsqueeze(heed_context *ctx, const heed_tensor *x, int dim, hee
   }
   view.stride[at] = at + 1 < view.ndim ? view.shape[at + 1] * view.stride[at + 1] : 1;
   view.shape[at] = 1;
-  return give(ctx, "unsqueeze", &view, out);
+  return give_as(ctx, "unsqueeze", HEED__OP_unsqueeze, x, &view, NULL, out);
 }
 
 heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims,
@@ -166,7 +171,8 @@ heed_status heed_squeeze(heed_context *ctx, const heed_tensor *x, int ndims, con
   for (int d = view.ndim - 1; d >= 0; d--) {
     if (view.shape[d] == 1 && (ndims == 0 || named >> d & 1)) remove_dim(&view, d);
   }
-  return give(ctx, "squeeze", &view, out);
+  const heed__view_values values = {.size = ndims};
+  return give_as(ctx, "squeeze", HEED__OP_squeeze, x, &view, &values, out);
 }
 
 /* ---- Other orders ---- */
@@ -185,7 +191,15 @@ heed_status heed__transpose(heed_context *ctx, const char *function, const heed_
     view.shape[b] = x->shape[a];
     view.stride[b] = x->stride[a];
   }
-  return give(ctx, function, &view, out);
+  const heed__view_values values = {.order = {a, b}};
+  return give_as(ctx, function, HEED__OP_transpose, x, &view, &values, out);
+}
+
+heed_status heed__t(heed_context *ctx, const char *function, const heed_tensor *x, heed_tensor **out) {
+  heed_tensor view;
+  if (x->ndim < 2) return heed__tensor_from_view(ctx, function, x, out);
+  heed__permute_on_stack(&view, x, (const int[]){1, 0});
+  return give_as(ctx, function, HEED__OP_t, x, &view, NULL, out);
 }
 
 heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, int dim2, heed_tensor **out) {
@@ -193,30 +207,37 @@ heed_status heed_transpose(heed_context *ctx, const heed_tensor *x, int dim1, in
   return heed__transpose(ctx, "transpose", x, dim1, dim2, out);
 }
 
-heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
-                         heed_tensor **out) {
-  HEED__ENTER(ctx, "permute", x, out);
+heed_status heed__permute(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
+                          const int *dims, heed_tensor **out) {
   heed_tensor view;
   bool named[HEED_MAX_DIMS] = {false};
-  heed_status status = heed__check_list(ctx, "permute", "dims", ndim, dims);
+  heed__view_values values = {.order = {0}};
+  heed_status status = heed__check_list(ctx, function, "dims", ndim, dims);
   if (status) return status;
   if (ndim != x->ndim)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "permute: %d dim%s given and x has %d dimension%s; each must be named once", ndim,
+                      "%s: %d dim%s given and x has %d dimension%s; each must be named once", function, ndim,
                       ndim == 1 ? " is" : "s are", x->ndim, HEED__S(x->ndim));
   heed__alias_on_stack(&view, x);
   for (int d = 0; d < ndim; d++) {
     int from;
-    status = heed__check_dim(ctx, "permute", ndim, dims[d], &from);
+    status = heed__check_dim(ctx, function, ndim, dims[d], &from);
     if (status) return status;
     if (named[from])
-      return heed__fail(ctx, HEED_ARGUMENT, "permute: dimension %d is named twice; each must be named once",
-                        from + 1);
+      return heed__fail(ctx, HEED_ARGUMENT, "%s: dimension %d is named twice; each must be named once",
+                        function, from + 1);
     named[from] = true;
+    values.order[d] = from;
     view.shape[d] = x->shape[from];
     view.stride[d] = x->stride[from];
   }
-  return give(ctx, "permute", &view, out);
+  return give_as(ctx, function, HEED__OP_permute, x, &view, &values, out);
+}
+
+heed_status heed_permute(heed_context *ctx, const heed_tensor *x, int ndim, const int *dims,
+                         heed_tensor **out) {
+  HEED__ENTER(ctx, "permute", x, out);
+  return heed__permute(ctx, "permute", x, ndim, dims, out);
 }
 
 /* ---- More and fewer elements ---- */
@@ -235,7 +256,7 @@ heed_status heed_expand(heed_context *ctx, const heed_tensor *x, int ndim, const
   if (status == HEED_OK) status = heed__check_expands(ctx, "expand", "x", x, ndim, sizes);
   if (status) return status;
   heed__expand_on_stack(&view, x, ndim, sizes);
-  return give(ctx, "expand", &view, out);
+  return give_as(ctx, "expand", HEED__OP_expand, x, &view, NULL, out);
 }
 
 /* Reduces dimension d of the view to `count` elements, `step` apart, from `start` (from 0) on. */
@@ -263,7 +284,8 @@ heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, at, 1, 1);
   remove_dim(&view, d);
-  return give(ctx, "select", &view, out);
+  const heed__view_values values = {.order = {d}, .first = at, .step = 1, .size = 1};
+  return give_as(ctx, "select", HEED__OP_select, x, &view, &values, out);
 }
 
 heed_status heed__narrow(heed_context *ctx, const char *function, const heed_tensor *x, int dim,
@@ -282,7 +304,8 @@ heed_status heed__narrow(heed_context *ctx, const char *function, const heed_ten
                       function, start, length, d + 1, size);
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, from, length, 1);
-  return give(ctx, function, &view, out);
+  const heed__view_values values = {.order = {d}, .first = from, .step = 1, .size = length};
+  return give_as(ctx, function, HEED__OP_narrow, x, &view, &values, out);
 }
 
 heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
@@ -320,7 +343,8 @@ heed_status heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t
   if (status) return status;
   heed__alias_on_stack(&view, x);
   restrict_to(&view, d, start, count, step);
-  return give(ctx, "slice", &view, out);
+  const heed__view_values values = {.order = {d}, .first = start, .step = step, .size = count};
+  return give_as(ctx, "slice", HEED__OP_slice, x, &view, &values, out);
 }
 
 heed_status heed_diagonal(heed_context *ctx, const heed_tensor *x, int64_t offset, int dim1, int dim2,
@@ -350,7 +374,8 @@ heed_status heed_diagonal(heed_context *ctx, const heed_tensor *x, int64_t offse
   view.shape[view.ndim] = count;
   view.stride[view.ndim++] = stride;
   view.numel = heed__numel(view.ndim, view.shape, 1);
-  return give(ctx, "diagonal", &view, out);
+  const heed__view_values values = {.order = {a, b}, .first = offset};
+  return give_as(ctx, "diagonal", HEED__OP_diagonal, x, &view, &values, out);
 }
 
 heed_status heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_t size, int64_t step,
@@ -377,5 +402,6 @@ heed_status heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_
   if (view.shape[d] > 1) view.stride[d] *= step;
   status = heed__check_shape(ctx, "unfold", view.ndim, view.shape, x->dtype, &view.numel);
   if (status) return status;
-  return give(ctx, "unfold", &view, out);
+  const heed__view_values values = {.order = {d}, .step = step, .size = size};
+  return give_as(ctx, "unfold", HEED__OP_unfold, x, &view, &values, out);
 }

@@ -63,7 +63,9 @@ heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const he
       .count = 3,
       .input = {{"condition", condition, HEED_BOOL}, {"a", a, dtype}, {"b", b, dtype}},
   };
-  return heed__map_run(ctx, &map, out);
+  status = heed__map_run(ctx, &map, out);
+  return heed__recorded(ctx, status, HEED__OP_where, 3, (const heed_tensor *const[]){condition, a, b}, NULL,
+                        0, out);
 }
 
 heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
@@ -91,7 +93,8 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
     number.tensor.dtype = HEED_INT64; /* float32 would round it */
     heed__store(HEED_INT64, number.tensor.data, value);
   }
-  return heed__map_run(ctx, &map, out);
+  status = heed__map_run(ctx, &map, out);
+  return heed__recorded2(ctx, status, HEED__OP_masked_fill, x, mask, out);
 }
 
 /* ---- nan_to_num ---- */
@@ -119,7 +122,7 @@ static void keep_row(const void *user, void *out, const heed__span *in, size_t n
 heed_status heed_nan_to_num(heed_context *ctx, const heed_tensor *x, double nan, double posinf, double neginf,
                             heed_tensor **out) {
   HEED__ENTER(ctx, "nan_to_num", x, out);
-  const heed_status status = heed__check_arithmetic(ctx, "nan_to_num", "x", x);
+  heed_status status = heed__check_arithmetic(ctx, "nan_to_num", "x", x);
   if (status != HEED_OK) return status;
   const replacements r = {heed__element_bytes(x->dtype), (float)nan, (float)posinf, (float)neginf};
   const heed__map map = {
@@ -131,7 +134,10 @@ heed_status heed_nan_to_num(heed_context *ctx, const heed_tensor *x, double nan,
       .count = 1,
       .input = {{"x", x, x->dtype}},
   };
-  return heed__map_run(ctx, &map, out);
+  heed__kept kept;
+  status = heed__keep_inputs(ctx, HEED__OP_nan_to_num, &kept, x, NULL, NULL, *out);
+  if (status == HEED_OK) status = heed__map_run(ctx, &map, out);
+  return heed__recorded_kept(ctx, status, HEED__OP_nan_to_num, 1, &kept, NULL, 0, out);
 }
 
 /* ---- Triangles ---- */
@@ -186,10 +192,12 @@ static heed_status triangle(heed_context *ctx, const char *function, bool lower,
 
 heed_status heed_tril(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out) {
   HEED__ENTER(ctx, "tril", x, out);
-  return triangle(ctx, "tril", true, x, diagonal, out);
+  const heed_status status = triangle(ctx, "tril", true, x, diagonal, out);
+  return heed__recorded1(ctx, status, HEED__OP_tril, x, &diagonal, sizeof diagonal, out);
 }
 
 heed_status heed_triu(heed_context *ctx, const heed_tensor *x, int64_t diagonal, heed_tensor **out) {
   HEED__ENTER(ctx, "triu", x, out);
-  return triangle(ctx, "triu", false, x, diagonal, out);
+  const heed_status status = triangle(ctx, "triu", false, x, diagonal, out);
+  return heed__recorded1(ctx, status, HEED__OP_triu, x, &diagonal, sizeof diagonal, out);
 }

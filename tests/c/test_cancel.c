@@ -45,6 +45,20 @@ static heed_status dropping(scene *s, heed_tensor **out) {
   const heed_attention_options options = {.size = sizeof options, .dropout_p = 0.5};
   return heed_scaled_dot_product_attention(s->ctx, s->x, s->x, s->x, &options, out, NULL);
 }
+static heed_status attention_gradient(scene *s, heed_tensor **out) {
+  heed_tensor *x = NULL, *y = NULL;
+  heed_status status = heed_clone(s->ctx, s->x, &x);
+  heed_set_recording(s->ctx, true);
+  if (status == HEED_OK) status = heed_tensor_require_grad(x, true);
+  if (status == HEED_OK) status = heed_scaled_dot_product_attention(s->ctx, x, x, x, NULL, &y, NULL);
+  heed_set_recording(s->ctx, false);
+  if (status == HEED_OK)
+    status = heed_grad(s->ctx, 1, (const heed_tensor *const[]){y}, (const heed_tensor *const[]){s->x}, 1,
+                       (const heed_tensor *const[]){x}, out, NULL);
+  heed_tensor_free(y);
+  heed_tensor_free(x);
+  return status;
+}
 static heed_status product(scene *s, heed_tensor **out) {
   return heed_matmul(s->ctx, s->square, s->square, out);
 }
@@ -104,6 +118,7 @@ static const struct {
 } works[] = {{"forward", forward},
              {"decode", decode},
              {"dropout", dropping},
+             {"attention's gradient", attention_gradient},
              {"matmul", product},
              {"int64", whole_product},
              {"normal", draw},

@@ -112,6 +112,9 @@ static void close_fixture(fixture *f) {
   X(flip, heed_flip(F, f->flipped, 1, (const int[]){2}, OUT))                                                \
   X(to, heed_to(F, f->whole, HEED_FLOAT32, OUT))                                                             \
   X(to_bool, heed_to(F, f->flipped, HEED_BOOL, OUT))                                                         \
+  X(cross_entropy, heed_cross_entropy(F, f->flipped, f->indices, NULL, OUT))                                 \
+  X(linear_cross_entropy,                                                                                    \
+    heed_linear_cross_entropy(F, f->flipped, f->square, f->row, f->indices, NULL, OUT))                      \
   X(gelu, heed_gelu(F, f->flipped, OUT))                                                                     \
   X(gelu_tanh, heed_gelu_tanh(F, f->flipped, OUT))                                                           \
   X(logical_not, heed_logical_not(F, f->flipped, OUT))                                                       \

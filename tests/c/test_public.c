@@ -16,8 +16,9 @@
 typedef struct world {
   test_memory memory;
   heed_context *ctx;
-  heed_tensor *x, *mask, *whole, *whole_row, *whole_one, *row, *int8_weight, *scale, *weight;
-  const heed_tensor *list[2];
+  heed_tensor *x, *mask, *whole, *whole_row, *whole_one, *row, *int8_weight, *scale, *weight, *leaf, *loss;
+  const heed_tensor *list[2], *losses[2];
+  heed_tensor *results[2];
   heed_generator *g;
   heed_module *m, *dropout, *linear;
   heed_kv_cache *cache;
@@ -26,6 +27,8 @@ typedef struct world {
   heed_attention_config config;
   heed_rope_config rope;
   heed_own_config own;
+  heed_function function;
+  heed_backward_steps *backward_steps;
 } world;
 
 static const int64_t sizes[HEED_MAX_DIMS] = {4, 4};
@@ -43,6 +46,17 @@ static heed_status copy_input(void *user, heed_module *m, const heed_tensor *x, 
   return heed_to(heed_module_context(m), x, HEED_FLOAT32, out);
 }
 
+static heed_status no_gradient(void *user, int outputs, const heed_tensor *const *dy, int inputs,
+                               heed_tensor **dx) {
+  (void)user, (void)outputs, (void)dy, (void)inputs, (void)dx;
+  return HEED_OK;
+}
+
+static heed_status keep_gradient(void *user, const heed_tensor *gradient, heed_tensor **out) {
+  (void)user, (void)gradient, (void)out;
+  return HEED_OK;
+}
+
 static void open_world(world *w, const char *file) {
   *w = (world){.memory = {0}};
   heed_allocator allocator = test_allocator(&w->memory);
@@ -56,7 +70,7 @@ static void open_world(world *w, const char *file) {
   assert_ok(heed_uniform(ctx, NULL, 0, 1, 1, sizes, &w->row));
   assert_ok(heed_uniform(ctx, NULL, 0, 1, 2, sizes, &w->weight));
   assert_ok(heed_quantize_int8(ctx, w->x, &w->int8_weight, &w->scale));
-  w->list[0] = w->list[1] = w->x;
+  w->list[0] = w->list[1] = w->results[0] = w->results[1] = w->x;
   assert_ok(heed_generator_new(ctx, 1, &w->g));
   heed_attention_config_init(&w->config, sizeof w->config);
   heed_rope_config_init(&w->rope, sizeof w->rope);
@@ -67,6 +81,14 @@ static void open_world(world *w, const char *file) {
   assert_ok(heed_linear_new(ctx, NULL, 4, 4, true, &w->linear));
   assert_ok(heed_kv_cache_new(w->m, NULL, &w->cache));
   assert_ok(heed_load_archive(ctx, file, &w->archive));
+  w->function = (heed_function){.size = sizeof w->function, .name = "Nothing", .backward = no_gradient};
+  (void)heed_set_recording(ctx, true);
+  assert_ok(heed_uniform(ctx, NULL, 0, 1, 1, SHAPE(1), &w->leaf));
+  assert_ok(heed_tensor_require_grad(w->leaf, true));
+  assert_ok(heed_mul(ctx, w->leaf, w->leaf, &w->loss));
+  (void)heed_set_recording(ctx, false);
+  w->losses[0] = w->losses[1] = w->loss;
+  assert_ok(heed_backward_steps_new(ctx, 2, w->losses, NULL, NULL, &w->backward_steps));
   bool done = false;
   assert_ok(heed_steps_new(w->m, w->x, NULL, true, &w->steps));
   assert_ok(heed_steps_advance(w->steps, (double)INFINITY, &done));
@@ -74,8 +96,8 @@ static void open_world(world *w, const char *file) {
 }
 
 static void close_world(world *w) {
-  heed_tensor *const all[] = {w->x,   w->mask,        w->whole, w->whole_row, w->whole_one,
-                              w->row, w->int8_weight, w->scale, w->weight};
+  heed_tensor *const all[] = {w->x,           w->mask,  w->whole,  w->whole_row, w->whole_one, w->row,
+                              w->int8_weight, w->scale, w->weight, w->leaf,      w->loss};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
   heed_generator_free(w->g);
   heed_module_release(w->m);
@@ -84,6 +106,7 @@ static void close_world(world *w) {
   heed_kv_cache_free(w->cache);
   heed_archive_free(w->archive);
   heed_steps_free(w->steps);
+  heed_backward_steps_free(w->backward_steps);
   heed_context_free(w->ctx);
 }
 

@@ -24,6 +24,7 @@ static void an_inheriting_table_has_all_other_kernels_of_its_base(void **state) 
   int same = 0, all = 0;
 #define X(name, ...) same += inheriting.name == base->name, all++;
   HEED__UNARY_KERNELS(X)
+  HEED__UNARY_BACKWARD_KERNELS(X)
   HEED__BINARY_KERNELS(X)
   HEED__COMPARE_KERNELS(X)
   HEED__OTHER_KERNELS(X)
@@ -40,7 +41,8 @@ static void every_table_has_all_kernels_and_the_name_of_its_instruction_set(void
   for (int cpu = 0; cpu < TABLES; cpu++) {
     const heed__kernels *k = heed__kernels_for((heed__cpu)cpu);
 #define X(name, ...) assert_true(k->name != NULL);
-    HEED__UNARY_KERNELS(X) HEED__BINARY_KERNELS(X) HEED__COMPARE_KERNELS(X) HEED__OTHER_KERNELS(X)
+    HEED__UNARY_KERNELS(X)
+    HEED__UNARY_BACKWARD_KERNELS(X) HEED__BINARY_KERNELS(X) HEED__COMPARE_KERNELS(X) HEED__OTHER_KERNELS(X)
 #undef X
   }
 }

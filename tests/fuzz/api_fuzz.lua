@@ -80,6 +80,8 @@ local function metatable_of(value) return debug.getmetatable(value) end
 add_all("heed.", heed)
 add_all("heed.nn.", nn)
 add_all("heed.nn.utils.", nn.utils)
+add_all("heed.utils.", heed.utils)
+add_all("data.", heed.utils.data)
 add_all("core.", core)
 add_all("files.", core.files)
 add_all("modules.", core.modules)
@@ -109,6 +111,9 @@ end
 for _, name in ipairs(method_names) do
   add("method " .. name, function(a, ...) local x, y = method(a, name, ...) return x, y end)
 end
+for _, name in ipairs { "iter", "next", "get", "len" } do -- of datasets, samplers and loaders
+  add("method " .. name, function(a, ...) local x, y = method(a, name, ...) return x, y end)
+end
 
 -- ---- Arguments ----------------------------------------------------------------------------------
 
@@ -124,7 +129,9 @@ local option_names = { "dim", "keepdim", "dtype", "generator", "min", "max", "at
   "dropout_p", "need_weights", "key_padding_mask", "strict", "bias", "d_in", "d_out", "num_heads",
   "context_length", "dropout",
   "softmax_dim", "num_kv_heads", "head_dim", "correction", "recurse", "prefix", "diagonal", "wrong", "assign", "eps",
-  "normalized_shape", "padding_idx", "approximate", "base", "style", "dims", "scaling", "type", "factor" }
+  "normalized_shape", "padding_idx", "approximate", "base", "style", "dims", "scaling", "type", "factor",
+  "batch_size", "shuffle", "sampler", "batch_sampler", "collate_fn", "drop_last", "context", "batch", "first_id",
+  "replacement", "num_samples" }
 local dtypes, stored = { "float32", "int64", "bool", "bfloat16", "float16", "int8" }, { "float32", "bfloat16", "int8" }
 
 local pool = {} -- results of calls, reused as arguments
@@ -280,6 +287,9 @@ local never = {
 }
 -- Internal functions that take the name with which their messages begin, here a random one.
 local unjudged = { ["modules.indices"] = true }
+for name in ([[optimizer_step find_twice forget_grads total_norm clip_norm clip_value]]):gmatch "%S+" do
+  unjudged["modules." .. name] = true
+end
 
 local function step()
   local target = one_of(targets)

@@ -250,14 +250,14 @@ local long = { dtype = "int64" }
 --- Functions that support x of a storage dtype, tested in this file or in to_spec.lua, or in a test of their own;
 --- and methods that do not access elements.
 local WORK = {}
-for name in ([[argwhere bool broadcast_to cat chunk clone concat concatenate contiguous copy_ dequantize_int8 diag
-  diag_embed diagflat diagonal dim element_size embedding empty_like expand expand_as fill_ flatten flip float
-  full_like gather index_copy index_copy_ index_fill index_fill_ index_put index_put_ index_select
-  is_contiguous is_released item iter linear long masked_select moveaxis movedim narrow nelement new_empty
-  new_full new_ones new_tensor new_zeros nonzero numel ones_like pad permute release repeat
-  repeat_interleave reshape reshape_as roll scatter scatter_ select size split squeeze stack stride
-  swapaxes swapdims t take_along_dim tile to to_string tolist transpose type_as unbind unflatten
-  unfold unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
+for name in ([[argwhere bool broadcast_to cat chunk clone concat concatenate contiguous copy_ dequantize_int8
+  detach detach_ diag diag_embed diagflat diagonal dim element_size embedding empty_like expand
+  expand_as fill_ flatten flip float full_like gather index_copy index_copy_ index_fill index_fill_
+  index_put index_put_ index_select is_contiguous is_released item iter linear long masked_select
+  moveaxis movedim narrow nelement new_empty new_full new_ones new_tensor new_zeros nonzero numel
+  ones_like pad permute release repeat repeat_interleave reshape reshape_as roll scatter scatter_
+  select size split squeeze stack stride swapaxes swapdims t take_along_dim tile to to_string tolist
+  transpose type_as unbind unflatten unfold unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
   WORK[name] = true
 end
 
@@ -295,6 +295,8 @@ local OTHERWISE = {
   where = "condition is %s; it must be bool: convert with condition:bool(), or compare, as x:gt(0) does",
   bincount = "ids is %s; it must be int64, or float32 with whole values",
   one_hot = "ids is %s; it must be int64, or float32 with whole values",
+  backward = "tensor 1 wants no gradient", backward_steps = "tensor 1 wants no gradient",
+  retain_grad = "x wants no gradient", register_hook = "f is nil",
   randint_like = false, -- draws integers of any dtype
 }
 

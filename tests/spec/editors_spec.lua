@@ -63,7 +63,8 @@ describe("the annotation files", function()
         inherited[class] = inherited[class] or parents
       end
     end
-    assert.are.equal("heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views", inherited.heed)
+    assert.are.equal("heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views",
+      inherited.heed)
     assert.are.equal(inherited.heed, inherited["heed.Tensor"])
     for _, file in ipairs(files) do
       for class in file.text:gmatch "%-%-%-@class ([%w_.]+)\nlocal Tensor = {}\n" do

@@ -135,7 +135,7 @@ describe("an error message names the function, the argument, its value and what 
       function() return x:sum { dims = 1 } end
     )
     raises(
-      "zeros: there is no option 'dtyp'; the options are dtype",
+      "zeros: there is no option 'dtyp'; the options are dtype, requires_grad",
       function() return heed.zeros(2, { dtyp = "int64" }) end
     )
     raises(

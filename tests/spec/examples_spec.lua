@@ -1,4 +1,5 @@
 -- The scripts in scripts/examples that need no models other than those of the tests.
+local heed = require "heed"
 local support = require "tests.support"
 
 local function chat(arguments)
@@ -217,5 +218,116 @@ describe("examples of looking inside", function()
     local mean, clear = out:match "\nlayer 4, head 2 +(%d%.%d+) +in (%d+) of 10\n"
     assert.is_true(tonumber(mean) > 0.1 and tonumber(clear) >= 2 and tonumber(clear) < 10)
     assert.is_truthy(out:find "0%.31  0%.45  The cat ate the apple because it was hungry / ripe%.\n")
+  end)
+end)
+
+describe("examples of training", function()
+  local folder
+  before_each(function() folder = support.new_folder() end)
+  after_each(function() support.remove_folder(folder) end)
+
+  local function run(name, arguments)
+    return support.run(("%s scripts/examples/%s.lua %s"):format(support.heed, name, arguments))
+  end
+
+  -- A small GPT on a text of two words, which it learns at once.
+  local SMALL = "--layers 1 --width 16 --heads 2 --context 8 --batch 4 --sample 6 --threads 1 "
+  local function gpt(arguments)
+    local text = folder .. "/text"
+    local file = assert(io.open(text, "wb"))
+    file:write(("tick tock "):rep(60))
+    file:close()
+    return run("train_gpt", ("%s--out %s %s %s"):format(SMALL, folder, arguments, text))
+  end
+
+  local function check(result)
+    assert.are.equal(0, result.code, result.err)
+    assert.are.equal("", result.err)
+    return result.out
+  end
+
+  it("train a GPT that writes, draws its loss, and can be loaded", function()
+    local out = check(gpt "--steps 60 --lr 1e-2 --validate 20 --prompt tick --temperature 0")
+    assert.truthy(out:find "^%d+ parameters, 600 characters of text, 6 different\n", out)
+    local first, last = out:match "step 20: loss ([%d.]+).*step 60: loss ([%d.]+)"
+    assert.is_true(tonumber(last) < 0.7 * tonumber(first), out)
+    assert.truthy(out:find "\n t[io]ck \n", out)
+    local model = assert(require("heed.models.gpt2").load(folder))
+    assert.are.equal(8, model.config.n_positions)
+    assert.are.equal(" cikot", support.read(folder .. "/characters.txt"))
+    assert.truthy(support.read(folder .. "/loss.svg"):find("validation", 1, true))
+  end)
+
+  it("save after Ctrl-C, and go on to the same bits", function()
+    local arguments = "--steps 1500 --validate 500 --dropout 0.1 "
+    check(gpt(arguments))
+    local weights = support.read(folder .. "/model.safetensors")
+    os.remove(folder .. "/training.safetensors")
+    -- interrupted when the first line of progress is there
+    local result = support.run(([[log=%s/log
+      %s scripts/examples/train_gpt.lua %s --out %s %s %s/text >$log 2>&1 & pid=$!
+      while kill -0 $pid 2>/dev/null && ! grep -q '^step 75/' $log; do sleep 0.01; done
+      kill -INT $pid; wait $pid; echo $?; cat $log]]):format(folder, support.heed, SMALL, folder, arguments, folder))
+    assert.truthy(result.out:find "^130\n.*\nstopped after step %d+; %-%-resume goes on\n$", result.out)
+    assert.are_not.equal(weights, support.read(folder .. "/model.safetensors"))
+    local out = check(gpt("--resume " .. arguments))
+    assert.falsy(out:find("step 75/", 1, true))
+    assert.are.equal(weights, support.read(folder .. "/model.safetensors"))
+    result = gpt("--resume --width 32 " .. arguments)
+    assert.are.equal(1, result.code)
+    assert.truthy(result.err:find("has\n  600 characters --layers 1 --heads 2 --width 16", 1, true), result.err)
+  end)
+
+  it("watch induction heads appear", function()
+    local picture = folder .. "/heads.svg"
+    local out = check(run("train_induction", "--steps 4 --batch 4 --every 2 --threads 1 --picture " .. picture))
+    local steps = {}
+    for step in out:gmatch "\n +(%d+) [^\n]* %%" do steps[#steps + 1] = step end
+    assert.are.same({ "0", "2", "4" }, steps)
+    assert.truthy(support.read(picture):find("induction head", 1, true))
+  end)
+
+  local in_c = support.lua == "5.4" and it or pending -- examples in C are built with 5.4
+  in_c("train an attention layer in C", function()
+    local program = support.build .. "/examples/train"
+    local file = io.open(program)
+    if not file then return pending "make examples builds it" end
+    file:close()
+    local out = check(support.run(support.quote(program) .. " 200"))
+    local first, last = out:match "^step    1: loss (%d%.%d+)\n.*\nstep  200: loss (%d%.%d+)\nmemory left behind: 0 "
+    assert.is_true(tonumber(last) < 0.2 * tonumber(first), out)
+    local result = support.run(support.quote(program) .. " x")
+    assert.are.equal(1, result.code)
+    assert.are.equal("usage: train [STEPS]\n", result.err)
+  end)
+
+  it("teach MiniLM who did it", function()
+    if not support.model() then return pending "make model fetches the model" end
+    local out = check(run("finetune", "2 " .. folder .. "/lora.safetensors"))
+    local these, others = out:match "\nprobe +770 +([%d.]+) %% +([%d.]+) %%\n"
+    assert.is_true(tonumber(these) > 40 and tonumber(others) < 90, out)
+    assert.truthy(out:find "\nLoRA +74498 +[%d.]+ %% +[%d.]+ %%\n$", out)
+    local state = assert(heed.load(folder .. "/lora.safetensors"))
+    assert.are.equal("heed.Size([8, 384])", tostring(state["layers.5.attention.W_value.down.weight"].shape))
+  end)
+
+  it("say what is wrong with their arguments", function()
+    for command, message in pairs {
+      ["train_gpt --stepps 3"] = "train_gpt: --stepps is not known; --help shows what is",
+      ["train_gpt --steps 0"] = "train_gpt: --steps needs a value; --help shows which",
+      ["train_gpt --width 30"] = "train_gpt: --width is 30; it must be a multiple of --heads, 4",
+      ["train_gpt LICENSE --context 400"] = "train_gpt: the text has %d+ characters; it must have at least 4010 for "
+        .. "--context 400",
+      ["train_gpt --resume --out /none"] = "train_gpt: .*/none/training.safetensors.*; leave --resume out to begin",
+      ["train_induction --steps"] = "train_induction: --steps needs a value; --help shows which",
+      ["train_induction 3"] = "train_induction: 3 is not known; --help shows what is",
+      ["finetune 0"] = "finetune: usage: finetune.lua %[STEPS%] %[FILE%]",
+    } do
+      local result = run(command:match "^(%S+) (.*)$")
+      assert.are.equal(1, result.code)
+      assert.truthy(result.err:find("^" .. message:gsub("%-", "%%-") .. "\n$"), result.err)
+    end
+    assert.truthy(check(run("train_gpt", "--help")):find "^usage: .*%-%-resume")
+    assert.truthy(check(run("train_induction", "--help")):find "^usage: .*%-%-picture")
   end)
 end)

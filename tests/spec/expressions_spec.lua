@@ -74,7 +74,8 @@ describe("what the sources use and heed does not have", function()
     it("is refused with advice: " .. case[1], function()
       local ok, message = pcall(run, case[2])
       assert.is_false(ok)
-      local advice = message:find "; heed " or message:find "leave it out" or message:find "; a tensor of heed"
+      local advice = message:find "; heed " or message:find "; write " or message:find "leave it out"
+        or message:find "; a tensor of heed"
       assert.is_truthy(advice, message)
     end)
   end

@@ -136,7 +136,8 @@ local mistakes = {
       "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name" },
     { "heed.save(\"x.safetensors\", x)",
       "save: path is 'x.safetensors'; it must end in .npy to hold one tensor without a name" },
-    { "heed.save(\"x.safetensors\", {a = 1})", "save: 'a' is the number 1; it must be a tensor" },
+    { "heed.save(\"x.npz\", {a = 1})",
+      "save: 'a' is the number 1; it must be a tensor; a .safetensors file can hold other values, too" },
     { "heed.save(\"x.pt\", {a = x})",
       "save: path is 'x.pt'; it must end in .safetensors or .npz to hold tensors by name" },
     { "heed.save(\"x.safetensors\", {a = x}, {meta = {}})",
@@ -183,7 +184,7 @@ local mistakes = {
   },
   ["random numbers"] = {
     { "heed.randn(2,3,{seed=1})",
-      "randn: there is no option 'seed'; the options are generator, dtype; did you mean 'generator'?" },
+      "randn: there is no option 'seed'; the options are generator, dtype, requires_grad; did you mean 'generator'?" },
     { "heed.manual_seed()", "manual_seed: seed is nil; it must be an integer" },
     { "heed.manual_seed(\"a\")", "manual_seed: seed is a string ('a'); it must be an integer" },
     { "heed.Generator(\"x\")", "Generator: seed is a string ('x'); it must be an integer" },
@@ -287,14 +288,18 @@ local mistakes = {
     { "m.foward(x)", "Linear has no field 'foward'; it has *; did you mean 'forward'?" },
     { "m:cuda()", "Linear has no field 'cuda'; it has *; heed computes on the processor: leave it out" },
     { "m.weight.data",
-      "Tensor has no field or method 'data'; a tensor of heed has no gradients to go round: use x "
-        .. "itself, or x:copy_(value) to overwrite it" },
+      "Tensor has no field or method 'data'; write x:detach(), or heed.no_grad(function() x:copy_(value) "
+        .. "end) to overwrite it" },
     { "m.weights", "Linear has no field 'weights'; it has *; did you mean 'weight'?" },
     { "m.eval()", "eval: self is nil; it must be a module; call the method with a colon" },
-    { "m:requires_grad_(false)",
-      "Linear has no field 'requires_grad_'; it has *; heed has no gradients yet, and records "
-        .. "nothing: leave it out" },
-    { "m:zero_grad()", "Linear has no field 'zero_grad'; it has *; heed has no gradients and optimizers yet" },
+    { "m.requires_grad",
+      "Linear has no field 'requires_grad'; it has *; write m:requires_grad_(false) to freeze all "
+        .. "parameters; m.weight.requires_grad tells" },
+    { "m.grad",
+      "Linear has no field 'grad'; it has *; the gradients are those of its parameters: m.weight.grad" },
+    { "m:backward()",
+      "Linear has no field 'backward'; it has *; write loss:backward(): the gradients are in p.grad of "
+        .. "m:parameters()" },
     { "m.bias = heed.ones(3)", "Linear: bias is [3]; it must be [4]" },
     { "m.weight = heed.ones(3)", "Linear: weight is [3]; it must be [4, 3]" },
     { "m.in_features = 5",
@@ -386,9 +391,10 @@ local mistakes = {
     { "heed.zeros(2, 3).cuda()",
       "Tensor has no field or method 'cuda'; heed computes on the processor: leave it out" },
     { "heed.tensor({1, 2}, heed.flaot32)", "heed has no function or field 'flaot32'; did you mean 'float32'?" },
-    { "heed.no_grad(function() end)",
-      "heed has no function or field 'no_grad'; heed has no gradients yet, and records nothing: leave "
-        .. "it out" },
+    { "heed.grad(x)", "heed has no function or field 'grad'; write heed.autograd.grad(y, x)" },
+    { "heed.DataLoader(x)", "heed has no function or field 'DataLoader'; it is heed.utils.data.DataLoader" },
+    { "nn.AdamW(m:parameters())", "heed.nn has no function or field 'AdamW'; it is heed.optim.AdamW" },
+    { "nn.lr_scheduler", "heed.nn has no function or field 'lr_scheduler'; it is heed.optim.lr_scheduler" },
     { "heed.device(\"cuda\")",
       "heed has no function or field 'device'; heed computes on the processor: leave it out" },
     { "heed.cuda.is_available()",
@@ -429,7 +435,7 @@ local mistakes = {
     { "heed.zeros(2, 3, {dtype = \"double\"})",
       "zeros: dtype is a string ('double'); it must be *; write \"float32\"" },
     { "heed.zeros(2,3,{device = \"cuda\"})",
-      "zeros: there is no option 'device'; the options are dtype; heed computes on the processor: "
+      "zeros: there is no option 'device'; the options are dtype, requires_grad; heed computes on the processor: "
         .. "leave it out" },
     { "heed.cat{x, heed.ones(4,5)}",
       "cat: tensor 2 is [4, 5] and the first is [2, 3]; all sizes but that of the dimension to join "
@@ -446,9 +452,6 @@ local mistakes = {
       "tensor: data has the key 'dtype'; options must be in a table of their own" },
     { "heed.tensor{{1, 2}, {3}}", "tensor: data[2] has 1 element; it must have 2, like the others" },
     { "heed.tensor({1, 2}, \"long\")", "tensor: dtype is a string ('long'); it must be *; write \"int64\"" },
-    { "heed.tensor({1, 2}, {requires_grad = true})",
-      "tensor: there is no option 'requires_grad'; the options are dtype; heed has no gradients yet, "
-        .. "and records nothing: leave it out" },
     { "heed.zeros{2, \"3\"}", "zeros: a size is a string ('3'); it must be an integer" },
     { "heed.zeros(x)",
       "zeros: a size is a tensor of shape [2, 3] and dtype float32; it must be an integer; x.shape is "
@@ -660,8 +663,8 @@ local mistakes = {
     { "x:dot(x)", "dot: a is [2, 3] and b is [2, 3]; both must have 1 dimension" },
     { "x:item()", "item: x has 6 elements (shape [2, 3]); it must have exactly one" },
     { "x.data = 1",
-      "index: fields of a tensor cannot be set ('data'); a tensor of heed has no gradients to go "
-        .. "round: use x itself, or x:copy_(value) to overwrite it" },
+      "index: fields of a tensor cannot be set ('data'); write x:detach(), or heed.no_grad(function() "
+        .. "x:copy_(value) end) to overwrite it" },
     { "x.foo = 1", "index: fields of a tensor cannot be set ('foo')" },
     { "x:clamp()", "clamp: min and max are both nil; one of them must be given" },
     { "x:pow()", "pow: b is nil; it must be a tensor or a number" },

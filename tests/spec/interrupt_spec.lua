@@ -112,3 +112,56 @@ describe("coroutines in the command", function()
       print(nest(50))]])
   end)
 end)
+
+describe("heed.interrupt.hold", function()
+  local function hold(code)
+    return support.with_script("local interrupt = require 'heed.interrupt'\n" .. code, function(path)
+      return run(support.heed .. " " .. path)
+    end)
+  end
+
+  it("lets a script end by itself after Ctrl-C", function()
+    local result = hold [[
+      local heed = require "heed"
+      print(interrupt.hold(function(pressed, a)
+        os.execute "(sleep 0.1; kill -INT $PPID) &"
+        local x = heed.ones(300, 300)
+        while not pressed() do x:matmul(x) end
+        return a, x:matmul(x):eq(300):all():item()
+      end, 7))]]
+    assert.are.equal("7\ttrue\n", result.out)
+    assert.are.equal("", result.err)
+    assert.are.equal(0, result.code)
+  end)
+
+  it("is interrupted by the second Ctrl-C", function()
+    local result = hold [[
+      local heed = require "heed"
+      local big = heed.ones(4000, 4000)
+      interrupt.hold(function()
+        os.execute "(sleep 0.1; kill -INT $PPID; sleep 0.1; kill -INT $PPID) &"
+        while true do big:matmul(big) end
+      end)]]
+    assert.truthy(result.err:find "interrupted\n$", result.err)
+    assert.are.equal(130, result.code)
+  end)
+
+  it("ends with the function, also by an error", function()
+    local result = hold [[
+      local heed = require "heed"
+      local big = heed.ones(4000, 4000)
+      print(pcall(interrupt.hold, function(pressed)
+        assert(not pressed())
+        error("no", 0)
+      end))
+      io.stdout:flush()
+      os.execute "(sleep 0.1; kill -INT $PPID) &"
+      while true do big:matmul(big) end]]
+    assert.are.equal("false\tno\n", result.out)
+    assert.are.equal(130, result.code)
+  end)
+
+  it("refuses what is not a function", function()
+    require "tests.raises"("hold: f is nil; it must be a function", function() require("heed.interrupt").hold() end)
+  end)
+end)

@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret",
+  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -61,12 +61,21 @@ describe("the annotations", function()
 
   it("name the fields and methods of tensors", function()
     local methods = support.tensor_methods()
-    local fields = { shape = true, dtype = true, ndim = true, T = true, mT = true, is_parameter = true }
-    for name in pairs(fields) do assert.is_not_nil(heed.ones(1, 1)[name]) end
+    local fields = { shape = true, dtype = true, ndim = true, T = true, mT = true, is_parameter = true,
+      requires_grad = true, is_leaf = true, grad = true, grad_fn = true }
+    local x = heed.enable_grad(function()
+      local x = heed.ones(1, 1, { requires_grad = true }) * 2
+      x:retain_grad()
+      x:backward()
+      return x
+    end)
+    for name in pairs(fields) do assert.is_not_nil(x[name]) end
     local public = names_of(methods, fields)
     for _, name in ipairs { "cat", "concat", "concatenate", "stack" } do public[name] = nil end -- they take a table
     compare("Tensor", public)
   end)
+
+  it("name the contents of heed.autograd", function() compare("autograd", names_of(heed.autograd)) end)
 
   it("name the methods of generators", function()
     compare("Generator", names_of(getmetatable(heed.Generator(1)).__index))
@@ -152,6 +161,36 @@ describe("the annotations", function()
     local names = names_of(plot)
     names.attention = plot.attention ~= nil -- loaded when it is first used
     compare("plot", names)
+  end)
+  it("name the contents of heed.interrupt", function() compare("interrupt", names_of((require "heed.interrupt"))) end)
+  it("name the contents of heed.utils", function()
+    local data = heed.utils.data
+    compare("Utils", names_of(heed.utils))
+    compare("data", names_of(data))
+    local x = heed.range(1, 9):long()
+    local function collate_fn(samples) return samples end
+    local objects = {
+      Progress = heed.utils.progress(1),
+      TensorDataset = data.TensorDataset(x), Subset = data.Subset(x, { 1 }), ConcatDataset = data.ConcatDataset { x },
+      Items = data.TensorDataset(x), Sampler = data.RandomSampler(x), Tokens = data.Tokens(x, 2, {
+        generator = heed.Generator(1),
+      }),
+      DataLoader = data.DataLoader(x, { generator = heed.Generator(1), collate_fn = collate_fn }),
+    }
+    for owner, object in pairs(objects) do
+      for name in pairs(documented[owner]) do
+        if name ~= "batch_sampler" then assert.is_not_nil(object[name], owner .. "." .. name) end
+      end
+    end
+  end)
+  it("name the contents of heed.optim", function()
+    local schedules = heed.optim.lr_scheduler
+    compare("optim", names_of(heed.optim))
+    compare("schedules", names_of(schedules))
+    local optimiser = heed.optim.SGD { nn.Parameter(heed.ones(1)) }
+    for owner, object in pairs { Optimizer = optimiser, Scheduler = schedules.StepLR(optimiser, 1) } do
+      for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
+    end
   end)
   it("name the contents of heed.interpret", function() compare("interpret", names_of((require "heed.interpret"))) end)
 

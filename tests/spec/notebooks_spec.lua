@@ -5,19 +5,26 @@ local notebooks = {
   "simple_attention", "coding_attention", "production_attention", "step_by_step", "weight_split",
 }
 
+--- Compares what the script prints with a text of tests/expected.
+local function check(name, options, expected)
+  local script = support.run(("%s scripts/notebooks/%s.lua%s"):format(support.heed, name, options))
+  assert.are.equal("", script.err)
+  assert.are.equal(0, script.code)
+  support.with_file(function(actual)
+    support.write(actual, script.out)
+    local compared = support.run(("%s tests/compare_output.lua tests/expected/%s.txt %s")
+      :format(support.heed, expected, actual))
+    if compared.code ~= 0 then error(compared.out .. compared.err, 0) end
+  end)
+end
+
 describe("the notebook", function()
   for _, name in ipairs(notebooks) do
-    it(name .. " prints the expected text", function()
-      local script = support.run(support.heed .. " scripts/notebooks/" .. name .. ".lua")
-      assert.are.equal("", script.err)
-      assert.are.equal(0, script.code)
-      support.with_file(function(actual)
-        support.write(actual, script.out)
-        local compared = support.run(("%s tests/compare_output.lua tests/expected/%s.txt %s")
-          :format(support.heed, name, actual))
-        if compared.code ~= 0 then error(compared.out .. compared.err, 0) end
-      end)
-    end)
+    it(name .. " prints the expected text", function() check(name, "", name) end)
+  end
+
+  for _, name in ipairs { "coding_attention", "production_attention", "step_by_step" } do
+    it(name .. " prints what computed its tensors, with --grad", function() check(name, " --grad", name .. "-grad") end)
   end
 end)
 

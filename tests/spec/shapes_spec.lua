@@ -98,7 +98,7 @@ describe("arange", function()
     raises("arange: start is a string ('0'); it must be a number", function() heed.arange("0", 3) end)
     raises("arange: 4 arguments were given; it takes at most 3", function() heed.arange(1, 2, 3, 4) end)
     raises("arange: step is given twice, by position and by name", function() heed.arange(1, 2, 3, { step = 1 }) end)
-    raises("arange: there is no option 'stop'; the options are start, end, step, dtype",
+    raises("arange: there is no option 'stop'; the options are start, end, step, dtype, requires_grad",
       function() heed.arange { stop = 1 } end)
     raises("arange: step is 0; it must not be 0", function() heed.arange(1, 2, 0) end)
     raises("arange: start is 5, end 2 and step 1; end must not be less than start, or step must be negative",

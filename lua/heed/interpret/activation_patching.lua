@@ -1,20 +1,12 @@
 --- Source: Meng et al., arXiv:2202.05262 (causal tracing); Zhang and Nanda, arXiv:2309.16042.
 
-local A = require "heed.ops.arguments"
 local E = require "heed.nn.entries"
 local core = require "heed.core"
+local measure = require "heed.interpret.measure"
 local models = require "heed.interpret.models"
 local places = require "heed.interpret.places"
 
 local METHOD, OPTIONS = "activation_patching", { "point", "metric", "normalized", "layers", "positions", "heads" }
-
---- metric(logits) as a number.
-local function measure(metric, logits)
-  local value = metric(logits)
-  if E.kind(value) == "tensor" and value:numel() == 1 then value = value:item() end
-  if type(value) ~= "number" then E.reject(METHOD, "the result of metric", value, "a number") end
-  return value
-end
 
 --- activation_patching(model, clean_ids, corrupted_ids, {point = "resid_pre", metric =, normalized = false, layers =,
 --- positions =, heads =}): metric(logits) of the corrupted run in which a point has, at one layer and position (or
@@ -26,21 +18,16 @@ return function(model, clean_ids, corrupted_ids, ...)
   normalized = E.boolean(normalized, false, METHOD, "normalized")
   local names = places.names(model, point, layers, METHOD)
   local run, other = models.run(model, clean_ids, names), models.run(model, corrupted_ids, { names[1] })
-  local clean, corrupted = measure(metric, run.result), measure(metric, other.result)
-  if A.text(run.list[1].shape) ~= A.text(other.list[1].shape) then
-    E.fail("%s: '%s' is %s for clean_ids and %s for corrupted_ids; both must have the same number of tokens", METHOD,
-      names[1], A.text(run.list[1].shape), A.text(other.list[1].shape))
-  end
-  if normalized and clean == corrupted then
-    E.fail("%s: metric is %.6g for clean_ids and corrupted_ids; it must differ if normalized is true", METHOD, clean)
-  end
+  local clean, corrupted = measure.number(metric, run.result, METHOD), measure.number(metric, other.result, METHOD)
+  places.check_same(names[1], run.list[1], other.list[1], METHOD)
+  if normalized then places.check_distinct(clean, corrupted, METHOD) end
   local list, rows = places.of(names[1], run.list[1], positions, heads, METHOD), {}
   for i, name in ipairs(names) do
     rows[i] = {}
     for j, copy in ipairs(list) do
       E.check_cancel(METHOD)
       local logits = model:run_with_hooks(corrupted_ids, { [name] = function(x) return copy(x, run.list[i]) end })
-      rows[i][j] = measure(metric, logits)
+      rows[i][j] = measure.number(metric, logits, METHOD)
       if normalized then rows[i][j] = (rows[i][j] - corrupted) / (clean - corrupted) end
     end
   end

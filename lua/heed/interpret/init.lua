@@ -2,7 +2,6 @@
 --- Shape legend: b batch, h heads, l queries, s keys, n tokens, d size of the residual stream, v vocab_size.
 
 local E = require "heed.nn.entries"
-local gradients = require "heed.interpret.gradients"
 
 local interpret = {
   -- of attention weights
@@ -17,8 +16,9 @@ local interpret = {
   logit_lens = require "heed.interpret.logit_lens",
   direct_logit_attribution = require "heed.interpret.direct_logit_attribution",
   activation_patching = require "heed.interpret.activation_patching",
-  attribution_patching = gradients.attribution_patching,
-  integrated_gradients = gradients.integrated_gradients,
+  attribution_patching = require "heed.interpret.attribution_patching",
+  integrated_gradients = require "heed.interpret.integrated_gradients",
 }
 
-return E.with_frames(interpret, "rollout", "logit_lens", "direct_logit_attribution", "activation_patching")
+return E.with_frames(interpret, "rollout", "logit_lens", "direct_logit_attribution", "activation_patching",
+  "attribution_patching", "integrated_gradients")

@@ -96,6 +96,13 @@ function Decoder:new_cache(options) end
 ---@return heed.ModelCache cache
 function Decoder:generate(ids, options) end
 
+---Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read. Returns nil
+---and a message if the folder does not exist or a file cannot be written.
+---@param folder string
+---@return true? saved
+---@return string? problem
+function Decoder:save_pretrained(folder) end
+
 ---The keys and values of all attention layers of a model. A forward pass that fails leaves it unchanged; for this, with a
 ---sliding window, a pass that drops tokens works on a copy.
 ---@class heed.ModelCache

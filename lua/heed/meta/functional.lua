@@ -216,6 +216,9 @@ function F.cosine_similarity(x1, x2, dim, eps) end
 ---@class heed.CrossEntropyOptions: heed.ClassOptions
 ---@field label_smoothing? number from 0 to 1; 0 by default
 
+---@class heed.LinearCrossEntropyOptions: heed.CrossEntropyOptions
+---@field linear_bias? heed.Tensor [c]
+
 ---@class heed.SmoothOptions: heed.ReductionOption
 ---@field beta? number 0 or more; 1 by default
 
@@ -244,6 +247,22 @@ function F.cosine_similarity(x1, x2, dim, eps) end
 ---@return heed.Tensor
 ---@nodiscard
 function F.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing) end
+
+---The cross entropy of the scores input · linear_weightᵀ + linear_bias, in chunks of rows, so that the scores of a large
+---vocabulary are never stored as a whole. While gradients are recorded they are computed in the forward pass. target has
+---classes in the shape of input without its last size, or probabilities.
+---@param input heed.Tensor [..., d]
+---@param linear_weight heed.Tensor [c, d]
+---@param target heed.Tensor|integer[]|integer
+---@param linear_bias? heed.Tensor|heed.LinearCrossEntropyOptions [c]
+---@param weight? heed.Tensor [c]
+---@param reduction? heed.Reduction
+---@param ignore_index? integer
+---@param label_smoothing? number
+---@return heed.Tensor
+---@nodiscard
+function F.linear_cross_entropy(input, linear_weight, target, linear_bias, weight, reduction, ignore_index,
+  label_smoothing) end
 
 ---The same for logarithms of probabilities, as log_softmax gives them.
 ---@param input heed.Tensor

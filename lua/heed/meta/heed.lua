@@ -4,8 +4,12 @@
 -- integers or as one table, and a dtype that defaults to float32. An invalid size or dtype, or a tensor that exceeds
 -- the memory limit, raises an error.
 
----@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
+---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
+---@field autograd heed.autograd
 ---@field nn heed.nn
+---@field optim heed.optim optimisers and schedules
+---@field utils heed.utils
+---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
 ---@field version string
 ---@field inf number
 ---@field nan number
@@ -22,6 +26,9 @@ local heed = {}
 
 ---@class heed.DTypeOption
 ---@field dtype? heed.DType
+
+---@class heed.MakerOptions: heed.DTypeOption
+---@field requires_grad? boolean whether a gradient of the new tensor is wanted
 
 -- ---- Printing ----
 
@@ -43,6 +50,37 @@ local heed = {}
 ---@param sci_mode? boolean
 function heed.set_printoptions(precision, threshold, edgeitems, linewidth, profile, sci_mode) end
 
+-- ---- Recording ----
+
+---Turns the recording of operations, for backward passes, on or off; returns what it was. It is off at first.
+---@param mode boolean
+---@return boolean before
+function heed.set_grad_enabled(mode) end
+
+---Whether operations are recorded.
+---@return boolean
+---@nodiscard
+function heed.is_grad_enabled() end
+
+---Calls a function while nothing is recorded, and returns its results. Recording is then what it was before, also after
+---an error, and wherever the function yields.
+---@param f function
+---@param ... any its arguments
+---@return any ...
+function heed.no_grad(f, ...) end
+
+---Calls a function while operations are recorded.
+---@param f function
+---@param ... any its arguments
+---@return any ...
+function heed.enable_grad(f, ...) end
+
+---The same as no_grad.
+---@param f function
+---@param ... any its arguments
+---@return any ...
+function heed.inference_mode(f, ...) end
+
 -- ---- Iterating on every Lua ----
 
 ---Lua's ipairs, extended to tensors and ModuleLists on every Lua; in 5.1 and LuaJIT the built-in ipairs accepts tables
@@ -63,25 +101,25 @@ function heed.pairs(t) end
 ---dimensions. Booleans give bool, everything else float32 unless a dtype is given. Tables at the same depth must have
 ---equal lengths.
 ---@param data heed.Nested
----@param options? heed.DType|heed.DTypeOption
+---@param options? heed.DType|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.tensor(data, options) end
 
 ---A tensor filled with 0: heed.zeros(2, 3), heed.zeros{2, 3}, heed.zeros(2, 3, {dtype = "int64"}).
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.zeros(...) end
 
 ---A tensor filled with 1.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.ones(...) end
 
 ---A tensor with unspecified contents, which the script should overwrite.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.empty(...) end
@@ -89,7 +127,7 @@ function heed.empty(...) end
 ---A tensor filled with `value`. A boolean gives bool, unless a dtype is given.
 ---@param shape integer|integer[]
 ---@param value number|boolean
----@param options? heed.DType|heed.DTypeOption
+---@param options? heed.DType|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.full(shape, value, options) end
@@ -97,7 +135,7 @@ function heed.full(shape, value, options) end
 ---A matrix [n, m] with ones on the main diagonal and zeros elsewhere; m defaults to n.
 ---@param n integer
 ---@param m? integer|{ m: integer?, dtype: heed.DType? }
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.eye(n, m, options) end
@@ -113,7 +151,7 @@ function heed.alibi_slopes(num_heads) end
 ---@param first number
 ---@param last number
 ---@param step? number|{ step: number?, dtype: heed.DType? } 1 by default
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.range(first, last, step, options) end
@@ -140,7 +178,7 @@ function heed.arange(start_or_stop, stop, step, options) end
 ---@param first number
 ---@param last number
 ---@param count integer
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.linspace(first, last, count, options) end
@@ -150,7 +188,7 @@ function heed.linspace(first, last, count, options) end
 ---@param stop number
 ---@param steps integer
 ---@param base? number|{ base: number?, dtype: heed.DType? } 10 by default
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function heed.logspace(start, stop, steps, base, options) end
@@ -272,10 +310,12 @@ function heed.einsum(equation, ...) end
 ---all integers except int8 become int64, when a tensor is used; a tensor of a dtype that heed lacks, such as float8, raises
 ---an error then. A mapped file must not be truncated or overwritten in place while its tensors are in use, since the
 ---operating system ends a process that reads missing pages. heed.save to the same path is safe: it creates a new file.
+---A checkpoint, which heed.save made of a nested table, gives that table: modules as state dicts, objects as what their
+---state_dict returned, generators as strings for set_state; heed.utils.load_checkpoint loads these into objects.
 ---Returns nil and a message if the file is missing or broken.
 ---@param path string
 ---@param options? heed.LoadOptions
----@return heed.StateDict|heed.Tensor|nil tensors
+---@return heed.StateDict|heed.Tensor|table|nil tensors
 ---@return table<string, string>|string|nil metadata of the file, or the message
 ---@nodiscard
 function heed.load(path, options) end
@@ -284,8 +324,11 @@ function heed.load(path, options) end
 ---dicts keep their order; other tables are sorted by name. bfloat16 and metadata require `.safetensors`. The save is
 ---atomic: on failure it returns nil and a message, and an existing file stays as it was. A process that is killed while
 ---saving leaves a temporary file beside path, which the next save to that path removes.
+---A `.safetensors` file can hold a checkpoint: a table by name of modules, objects with state_dict (optimisers,
+---schedules, loaders), generators, tensors, numbers, strings, booleans and nested tables of these:
+---heed.save("run.safetensors", {model = model, optimizer = optimizer, step = 12}).
 ---@param path string
----@param what heed.Tensor|heed.StateDict|table<string, heed.Tensor>
+---@param what heed.Tensor|heed.StateDict|table<string, any>
 ---@param options? { metadata: table<string, string>? } such as {metadata = {format = "pt"}}
 ---@return true|nil
 ---@return string? message

@@ -121,12 +121,33 @@ function interpret.direct_logit_attribution(model, ids, options) end
 ---@nodiscard
 function interpret.activation_patching(model, clean_ids, corrupted_ids, options) end
 
----Needs gradients, which heed does not have yet: raises an error. Use activation_patching.
----@param ... any
-function interpret.attribution_patching(...) end
+---activation_patching's result to first order, from two runs and one backward pass: the metric of the corrupted run +
+---Σ (clean activation - corrupted activation) · the metric's gradient there. Fast, and wrong where the model is far from
+---linear, as at saturated attention. The metric must be a tensor that depends on the logits. The parameters' gradients
+---stay as they are. Nanda, "Attribution Patching" (2023); arXiv:2310.10348.
+---@param model heed.Module
+---@param clean_ids heed.Indices
+---@param corrupted_ids heed.Indices of the same length
+---@param options heed.PatchingOptions
+---@return heed.Tensor metrics [layers, positions], at the points of attention [layers, heads]
+---@return { clean: number, corrupted: number } metrics of the two runs
+---@nodiscard
+function interpret.attribution_patching(model, clean_ids, corrupted_ids, options) end
 
----Needs gradients, which heed does not have yet: raises an error. Use activation_patching.
----@param ... any
-function interpret.integrated_gradients(...) end
+---@class heed.IntegratedGradientsOptions
+---@field metric fun(logits: heed.Tensor): heed.Tensor what is explained: a tensor of one element
+---@field baseline? heed.Indices|heed.Tensor where the path begins: other ids, or an activation; zeros by default
+---@field steps? integer the points on the path; 50 by default
+---@field point? string "hook_embed" by default; for BERT "embed.hook_embed"
+
+---How much each token adds to the metric: (x - baseline) · the mean gradient on the straight line from the baseline to x,
+---x being the token embeddings, summed over their last dimension. arXiv:1703.01365.
+---@param model heed.Module
+---@param ids heed.Indices
+---@param options heed.IntegratedGradientsOptions
+---@return heed.Tensor attributions [.., n]; they add up to the difference of the metrics, but for the error
+---@return { metric: number, baseline: number, error: number } info the metrics at both ends, and the error of the sum
+---@nodiscard
+function interpret.integrated_gradients(model, ids, options) end
 
 return interpret

@@ -266,6 +266,15 @@ function Module:train(mode) end
 ---@return heed.Module self
 function Module:eval() end
 
+---Whether gradients of all parameters are wanted, as they are at first: m:requires_grad_(false) freezes a model.
+---@param requires_grad? boolean true by default
+---@return heed.Module self
+function Module:requires_grad_(requires_grad) end
+
+---Forgets the gradients of all parameters; with set_to_none = false it sets them to 0 instead.
+---@param set_to_none? boolean true by default
+function Module:zero_grad(set_to_none) end
+
 ---Calls f with every module in it, depth first, and finally with the module itself.
 ---@param f fun(m: heed.Module)
 ---@return heed.Module self

@@ -38,13 +38,17 @@ function Size:numel() end
 ---
 ---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
 ---elements in memory; `eq` and `equal` compare values.
----@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Operations, heed.Views
+---@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
 ---@field shape heed.Size
 ---@field dtype heed.DType
 ---@field ndim integer the number of dimensions
 ---@field T heed.Tensor a view with the dimensions in reverse order
 ---@field mT heed.Tensor a view with the last two dimensions exchanged
 ---@field is_parameter boolean whether it was made by nn.Parameter or is a module's parameter
+---@field requires_grad boolean whether a gradient of it is wanted; can be set where nothing computed it
+---@field grad? heed.Tensor its gradient, after a backward pass; can be set
+---@field grad_fn? string what computed it, such as "<MulBackward0>"
+---@field is_leaf boolean whether no recorded operation computed it
 ---@field [heed.Index] any
 ---@operator add(heed.Operand): heed.Tensor
 ---@operator sub(heed.Operand): heed.Tensor
@@ -186,44 +190,44 @@ function Tensor:is_released() end
 
 ---A tensor filled with 0, of x's shape, and of its dtype unless one is given. As with all functions …_like, and as in
 ---PyTorch, the dimensions have the same order in memory as those of x.
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:zeros_like(options) end
 
 ---A tensor filled with 1, of x's shape.
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ones_like(options) end
 
 ---A tensor with unspecified contents, of x's shape.
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:empty_like(options) end
 
 ---A tensor filled with `value`, of x's shape.
 ---@param value number|boolean
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:full_like(value, options) end
 
 ---A tensor filled with 0, of another shape, and of x's dtype unless one is given: x:new_zeros(2, 3).
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_zeros(...) end
 
 ---A tensor filled with 1, of another shape.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_ones(...) end
 
 ---A tensor with unspecified contents, of another shape.
----@param ... integer|integer[]|heed.DTypeOption
+---@param ... integer|integer[]|heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_empty(...) end
@@ -231,14 +235,14 @@ function Tensor:new_empty(...) end
 ---A tensor filled with `fill_value`, of another shape.
 ---@param size integer|integer[]
 ---@param fill_value number|boolean
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_full(size, fill_value, options) end
 
 ---Like heed.tensor, with x's dtype unless one is given.
 ---@param data heed.Nested
----@param options? heed.DTypeOption
+---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_tensor(data, options) end

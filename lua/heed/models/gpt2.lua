@@ -8,6 +8,7 @@ local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
 local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
+local saving = require "heed.models.saving"
 
 -- ---- The architecture ---------------------------------------------------------------------------
 
@@ -75,7 +76,10 @@ local function complete(c, aliases)
   return nil, {}
 end
 
-local ABOUT = { rules = CONFIG, types = { "gpt2" }, architectures = { { "GPT2", "gpt2" } }, complete = complete }
+local ABOUT = {
+  rules = CONFIG, types = { "gpt2" }, architectures = { { "GPT2", "gpt2" } }, head_class = "LMHeadModel",
+  complete = complete,
+}
 
 -- ---- The model ----------------------------------------------------------------------------------
 
@@ -145,5 +149,6 @@ local function is_ignored(name) return name:find "%.attn%.bias$" ~= nil or name:
 ABOUT.prefix, ABOUT.embedding, ABOUT.layers = "transformer.", "wte.weight", "h%.(%d+)%."
 ABOUT.names, ABOUT.ignored = name_in_file, is_ignored
 GPT2.load = loading.decoder("GPT2", GPT2, ABOUT)
+GPT2.save_pretrained = saving.decoder(ABOUT)
 
 return E.with_frames(GPT2, "embed")

@@ -8,6 +8,7 @@ local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
 local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
+local saving = require "heed.models.saving"
 
 -- ---- The architecture ---------------------------------------------------------------------------
 
@@ -212,5 +213,6 @@ local function is_ignored(name) return name:find "%.rotary_emb%.inv_freq$" ~= ni
 ABOUT.prefix, ABOUT.embedding, ABOUT.layers = "model.", "embed_tokens.weight", "layers%.(%d+)%."
 ABOUT.names, ABOUT.ignored = loading.renamer(RENAMES), is_ignored
 Llama.load = loading.decoder("Llama", Llama, ABOUT)
+Llama.save_pretrained = saving.decoder(ABOUT)
 
 return E.with_frames(Llama, "embed")

@@ -139,6 +139,15 @@ function E.check_operand(value, method, argument, ndim)
   E.check_tensor(value, method, argument, ndim)
 end
 
+function E.is_tensor(value)
+  local kind = primitives.kind(value)
+  return kind == "tensor" or kind == "parameter"
+end
+
+local GENERATOR = getmetatable(core.default_generator)
+--- Whether a value is a heed.Generator.
+function E.is_generator(value) return type(value) == "userdata" and getmetatable(value) == GENERATOR end
+
 --- Whether a value is a table that is neither a module nor a class.
 function E.is_list(value) return type(value) == "table" and not E.record(value) end
 

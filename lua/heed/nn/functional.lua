@@ -26,12 +26,18 @@ end
 
 function F.one_hot(x, ...) return ids(x, "one_hot"):one_hot(...) end
 
---- Row padding_idx is an ordinary row: it matters for gradients alone.
+--- Row padding_idx gets no gradient; else it is an ordinary row.
 function F.embedding(x, weight, ...)
   local padding = options("embedding", { "padding_idx" }, 3, x, weight, ...)
   E.check_tensor(weight, "embedding", "weight", 2)
-  if padding ~= nil then E.integer(padding, nil, "embedding", "padding_idx") end
-  return ids(x, "embedding"):embedding(weight)
+  x = ids(x, "embedding")
+  if padding == nil then return x:embedding(weight) end
+  local rows = weight.shape[1]
+  padding = E.integer(padding, nil, "embedding", "padding_idx")
+  if padding == 0 or math.abs(padding) > rows then
+    E.reject("embedding", "padding_idx", padding, "from 1 to %d, or from -%d to -1", rows, rows)
+  end
+  return core.modules.embedding(x, weight, padding < 0 and padding + rows + 1 or padding)
 end
 
 -- ---- Activations --------------------------------------------------------------------------------
@@ -117,29 +123,24 @@ local function count_normalized(x, shape, method)
   return count
 end
 
---- x, weight and bias with the normalized dimensions joined into one.
-local function joined(x, shape, weight, bias, method)
+--- x normalised over its last sizes, which are `shape`.
+local function normalized(x, shape, weight, bias, eps, method)
   local count = count_normalized(x, shape, method)
-  for name, tensor in pairs { weight = weight, bias = bias } do E.check_tensor(tensor, method, name, count) end
-  if count == 1 then return x, weight, bias end
-  return x:flatten(x.ndim - count + 1), weight and weight:flatten(), bias and bias:flatten()
+  if weight ~= nil then E.check_tensor(weight, method, "weight", count) end
+  if bias ~= nil then E.check_tensor(bias, method, "bias", count) end
+  return core.modules.normalize(x, count, weight, bias, eps, method)
 end
 
 function F.layer_norm(x, shape, ...)
   E.check_operand(x, "layer_norm", "input")
   local weight, bias, eps = options("layer_norm", { "weight", "bias", "eps" }, 3, x, shape, ...)
-  local flat
-  flat, weight, bias = joined(x, shape, weight, bias, "layer_norm")
-  local result = flat:layer_norm { weight = weight, bias = bias, eps = E.number(eps, 1e-5, "layer_norm", "eps") }
-  return result:view(x.shape)
+  return normalized(x, shape, weight, bias, E.number(eps, 1e-5, "layer_norm", "eps"), "layer_norm")
 end
 
 function F.rms_norm(x, shape, ...)
   E.check_operand(x, "rms_norm", "input")
   local weight, eps = options("rms_norm", { "weight", "eps" }, 3, x, shape, ...)
-  local flat
-  flat, weight = joined(x, shape, weight, nil, "rms_norm")
-  return flat:rms_norm({ weight = weight, eps = E.number(eps, 2 ^ -23, "rms_norm", "eps") }):view(x.shape)
+  return normalized(x, shape, weight, nil, E.number(eps, 2 ^ -23, "rms_norm", "eps"), "rms_norm")
 end
 
 local BATCH_NORM = { "weight", "bias", "training", "momentum", "eps" }

@@ -1,4 +1,5 @@
---- nn.init: initial values, with PyTorch's random numbers. All functions change the tensor in place and return it.
+--- nn.init: initial values, with PyTorch's random numbers. Functions whose name ends in _ change the tensor in
+--- place and return it.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
@@ -137,6 +138,11 @@ end
 function init.eye_(x)
   E.check_tensor(x, "eye_", "tensor", 2)
   return x:copy_(core.eye(x.shape[1], x.shape[2]))
+end
+
+-- Parameters change here without being recorded.
+for name, f in pairs(init) do
+  if name:find "_$" then init[name] = function(...) return core.modules.unrecorded(f, ...) end end
 end
 
 return core.modules.guard(E.with_frames(init), "heed.nn.init")

@@ -101,53 +101,73 @@ function losses.nll_loss(input, target, ...)
   return reduced_by_weight(loss, weights, reduction)
 end
 
---- weight [c] for broadcasting along dimension dim.
-local function along(weight, dim, ndim)
-  local sizes = {}
-  for i = 1, ndim do sizes[i] = i == dim and -1 or 1 end
-  return weight:view(sizes)
-end
-
---- The loss of probabilities of the classes.
-local function probability_loss(logs, target, dim, weight, smoothing, reduction)
-  local classes = logs.shape[dim]
-  if smoothing > 0 then target = target * (1 - smoothing) + smoothing / classes end
-  local loss = -(logs * target)
-  if weight then loss = loss * along(weight, dim, logs.ndim) end
-  loss = loss:sum(dim)
-  if reduction == "mean" then return loss:sum() / (logs:numel() / classes) end
-  return reduced(loss, reduction)
-end
-
 local CROSS_ENTROPY_OPTIONS = { "weight", "ignore_index", "reduction", "label_smoothing" }
+
+--- What cross_entropy and linear_cross_entropy have in common: checked options, and target as classes or, in the shape
+--- of the logits, probabilities.
+local function read_classes(method, target, is_logits_shape, weight, ignore_index, reduction, smoothing)
+  ignore_index = E.integer(ignore_index, -100, method, "ignore_index")
+  reduction = check_reduction(reduction, method)
+  smoothing = E.number(smoothing, 0, method, "label_smoothing", E.is_probability, E.PROBABILITY)
+  if weight ~= nil then
+    E.check_operand(weight, method, "weight", 1)
+    if weight.dtype ~= "float32" then weight = weight:float() end
+  end
+  local kind = E.kind(target)
+  if (kind == "tensor" or kind == "parameter") and is_logits_shape(target) then
+    if target.dtype ~= "float32" then
+      E.reject(method, "target", target, "float32, as it has the shape of %s: probabilities of the classes",
+        method == "cross_entropy" and "input" or "the logits")
+    end
+  else
+    if type(target) == "number" then target = core.tensor(target) end
+    if kind == "tensor" and target.dtype == "bool" then
+      E.reject(method, "target", target, "classes, counted from 1; use target:long() + 1")
+    end
+    target = core.modules.indices(target, method, "target")
+  end
+  return target, weight, ignore_index, reduction, smoothing
+end
 
 --- target: classes, or probabilities in the shape of input.
 function losses.cross_entropy(input, target, ...)
   local method = "cross_entropy"
   local weight, ignore_index, reduction, smoothing = options(method, CROSS_ENTROPY_OPTIONS, 3, input, target, ...)
   local dim = class_dim(input, method)
-  ignore_index = E.number(ignore_index, -100, method, "ignore_index")
-  reduction = check_reduction(reduction, method)
-  smoothing = E.number(smoothing, 0, method, "label_smoothing", E.is_probability, E.PROBABILITY)
-  local classes = input.shape[dim]
+  local function is_probabilities(t) return tostring(t.shape) == tostring(input.shape) end
+  target, weight, ignore_index, reduction, smoothing =
+    read_classes(method, target, is_probabilities, weight, ignore_index, reduction, smoothing)
+  check_weight(weight, input.shape[dim], method)
+  return core.modules.cross_entropy(input, target, weight, ignore_index, reduction, smoothing)
+end
+
+local LINEAR_OPTIONS = { "linear_bias", "weight", "reduction", "ignore_index", "label_smoothing" }
+
+--- The cross entropy of input · linear_weightᵀ + linear_bias, in chunks of rows: the logits are never stored whole.
+function losses.linear_cross_entropy(input, linear_weight, target, ...)
+  local method = "linear_cross_entropy"
+  local bias, weight, reduction, ignore_index, smoothing =
+    options(method, LINEAR_OPTIONS, 4, input, linear_weight, target, ...)
+  E.check_operand(input, method, "input")
+  E.check_operand(linear_weight, method, "linear_weight", 2)
+  if bias ~= nil then E.check_operand(bias, method, "linear_bias", 1) end
+  if input.ndim == 0 or input.shape[input.ndim] ~= linear_weight.shape[2] then
+    E.reject(method, "input", input, "[…, %d], the size of a row of linear_weight", linear_weight.shape[2])
+  end
+  local classes = linear_weight.shape[1]
+  local function is_probabilities(t)
+    local fits = t.ndim == input.ndim and t.shape[t.ndim] == classes and t.dtype ~= "int64"
+    for i = 1, fits and t.ndim - 1 or 0 do fits = fits and t.shape[i] == input.shape[i] end
+    return fits
+  end
+  target, weight, ignore_index, reduction, smoothing =
+    read_classes(method, target, is_probabilities, weight, ignore_index, reduction, smoothing)
   check_weight(weight, classes, method)
-  local logs = input:log_softmax(dim)
-  local kind = E.kind(target)
-  if (kind == "tensor" or kind == "parameter") and tostring(target.shape) == tostring(input.shape) then
-    if target.dtype ~= "float32" then
-      E.reject(method, "target", target, "float32, as it has the shape of input: probabilities of the classes")
-    end
-    return probability_loss(logs, target, dim, weight, smoothing, reduction)
+  if bias ~= nil and bias.shape[1] ~= classes then
+    E.reject(method, "linear_bias", bias, "[%d], one for each class", classes)
   end
-  target = class_indices(target, classes, ignore_index, method)
-  check_target(input, target, dim, method)
-  local loss, weights, ignored = class_losses(logs, target, dim, weight, ignore_index)
-  if smoothing > 0 then
-    local spread = weight and logs * along(weight, dim, logs.ndim) or logs
-    spread = -spread:sum(dim):masked_fill(ignored, 0)
-    loss = loss * (1 - smoothing) + spread * (smoothing / classes)
-  end
-  return reduced_by_weight(loss, weights, reduction)
+  return core.modules.linear_cross_entropy(input, linear_weight, bias, target, weight, ignore_index, reduction,
+    smoothing)
 end
 
 -- ---- Differences --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ local hooks = require "heed.nn.hooks"
 local norms = require "heed.nn.norm_points"
 local points = require "heed.nn.points"
 local protocol = require "heed.nn.protocol"
+local recorded = require "heed.nn.recorded"
 local primitives = core.modules
 
 local own = {}
@@ -56,6 +57,7 @@ end
 function own.forward(m, x, ...)
   if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads(m, x, ...) end
   if hooks.any(m, "points") then return norms.forward(m, x, ...) end
+  if core.is_grad_enabled() and points.are_in(m) then return recorded(m, x, ...) end
   local list = points.listeners(m)
   local pass, wanted, past = primitives.own_pass(list and list.read, list and list.edited, m, x, ...)
   if not pass then return primitives.forward(m, x, ...) end

@@ -227,6 +227,37 @@ function P:apply(f)
   return self
 end
 
+-- ---- Gradients ----------------------------------------------------------------------------------
+
+--- requires_grad_(requires_grad = true): whether gradients of all parameters are wanted.
+function P:requires_grad_(...)
+  E.check_self(self, "requires_grad_")
+  local on = E.boolean(primitives.options("requires_grad_", { "requires_grad" }, 2, self, ...), true, "requires_grad_",
+    "requires_grad")
+  local names, list = members(self, "parameter", "requires_grad_", "", true)
+  for i, parameter in ipairs(list) do
+    if on and parameter.dtype ~= "float32" then E.reject("requires_grad_", names[i], parameter, "float32") end
+  end
+  for _, parameter in ipairs(list) do
+    if parameter.requires_grad ~= on then parameter:requires_grad_(on) end
+  end
+  return self
+end
+
+--- zero_grad(set_to_none = true): forgets the gradients of all parameters, or sets them to 0.
+function P:zero_grad(...)
+  E.check_self(self, "zero_grad")
+  local forget = E.boolean(primitives.options("zero_grad", { "set_to_none" }, 2, self, ...), true, "zero_grad",
+    "set_to_none")
+  for _, parameter in ipairs(select(2, members(self, "parameter", "zero_grad", "", true))) do
+    if forget then
+      parameter.grad = nil
+    elseif parameter.grad then
+      parameter.grad:zero_()
+    end
+  end
+end
+
 -- ---- Dtypes -------------------------------------------------------------------------------------
 
 --- The outermost built-in modules in a module, and those in modules written in Lua that these hold.

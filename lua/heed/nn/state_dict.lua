@@ -217,6 +217,17 @@ local function compare(module, state, assign)
   return loads, missing, unexpected, misfits
 end
 
+--- What M.copy or M.load needs to load a state into a module, and the list of {name, problem}; with `strict` also of
+--- names that are missing or not part of the module.
+function M.prepare(module, state, strict, assign)
+  local loads, missing, unexpected, problems = compare(module, state, assign)
+  if strict then
+    for _, name in ipairs(missing) do problems[#problems + 1] = { name, "is missing" } end
+    for _, name in ipairs(unexpected) do problems[#problems + 1] = { name, "is not part of the module" } end
+  end
+  return loads, problems, missing, unexpected
+end
+
 --- Raises one error that lists all problems, sorted by name.
 local function refuse(module, problems)
   E.sort(problems, "load_state_dict", function(a, b) return a[1] < b[1] end)
@@ -253,7 +264,7 @@ end
 
 --- Copies the values into the module. Values that share memory with the module are cloned before anything is written.
 --- Parameters without memory (nn.utils.skip_init) get new tensors; shared parameters stay shared.
-local function copy(loads)
+function M.copy(loads)
   local written, fresh = {}, {}
   for _, load in ipairs(loads) do
     E.check_cancel "load_state_dict"
@@ -281,17 +292,13 @@ function M.load(module, state, strict, assign)
   if not M.is_state(state) then
     E.reject("load_state_dict", "state", state, "a state dict or a table of tensors by name")
   end
-  local loads, missing, unexpected, problems = compare(module, state, assign)
-  if strict then
-    for _, name in ipairs(missing) do problems[#problems + 1] = { name, "is missing" } end
-    for _, name in ipairs(unexpected) do problems[#problems + 1] = { name, "is not part of the module" } end
-  end
+  local loads, problems, missing, unexpected = M.prepare(module, state, strict, assign)
   if #problems > 0 then refuse(module, problems) end
   if assign then
     take(loads)
     put(loads)
   else
-    copy(loads)
+    M.copy(loads)
   end
   return { missing_keys = missing, unexpected_keys = unexpected }
 end

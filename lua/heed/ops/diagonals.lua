@@ -6,6 +6,7 @@ local core = require "heed.core"
 
 local diagonals = {}
 
+local WHOLE = { dtype = "int64" }
 local EMBED, DIAG, OFFSET = { "offset", "dim1", "dim2" }, { "diagonal" }, { "offset" }
 
 --- A matrix, or several, with x along the diagonal in dimensions dim1 < dim2 of the result (from 1).
@@ -17,7 +18,14 @@ local function embed(method, x, offset, dim1, dim2)
   table.insert(shape, dim1, size)
   table.insert(shape, dim2, size)
   local result = core.zeros(shape, { dtype = x.dtype })
-  result:diagonal(offset, dim1, dim2):copy_(ndim == 0 and x:unsqueeze(1) or x)
+  if count == 0 then return result end
+  local places, whole = {}, {}
+  for d = 1, #shape do places[d] = whole end
+  local row, column = math.max(0, -offset), math.max(0, offset)
+  places[dim1] = core.range(row + 1, row + count, WHOLE)
+  places[dim2] = core.range(column + 1, column + count, WHOLE)
+  if ndim == 0 then x = x:unsqueeze(1) end
+  result[places] = x:movedim(-1, dim2 == dim1 + 1 and dim1 or 1) -- where the indices put their dimension
   return result
 end
 
@@ -76,7 +84,7 @@ function diagonals.block_diag(...)
   for i = 1, count do
     if i % 1024 == 0 then E.check_cancel "block_diag" end
     local height, width = blocks[i].shape[1], blocks[i].shape[2]
-    result:narrow(1, row, height):narrow(2, column, width):copy_(blocks[i])
+    result[{ { row, row + height - 1 }, { column, column + width - 1 } }] = blocks[i]
     row, column = row + height, column + width
   end
   return result

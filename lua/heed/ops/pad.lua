@@ -21,13 +21,13 @@ local function constant(x, sizes, pairs_of, value)
   for d = 1, #sizes do shape[d] = sizes[d] + pairs_of[d][1] + pairs_of[d][2] end
   local result = core.zeros(shape, { dtype = x.dtype })
   if value ~= nil and value ~= 0 then result:fill_(value) end
-  local inside = result
+  local inside = {}
   for d = 1, #sizes do
     local before, after = pairs_of[d][1], pairs_of[d][2]
     source = cropped(source, d, sizes[d], before, after)
-    inside = cropped(inside, d, shape[d], -before, -after)
+    inside[d] = { math.max(0, before) + 1, shape[d] - math.max(0, after) }
   end
-  inside:copy_(source)
+  if #sizes > 0 then result[inside] = source else result:copy_(source) end
   return result
 end
 

@@ -18,10 +18,10 @@ function statistics.logsumexp(x, ...)
   if dim == nil then E.reject("logsumexp", "dim", dim, "a dimension or a table of them") end
   x = x:float()
   if x:numel() == 0 then return x:exp():sum(dim, keepdim):log() end
-  local largest = x:amax(dim, true)
+  local largest = x:detach():amax(dim, true)
   largest:masked_fill_(largest:isinf(), 0)
-  local sum = (x - largest):exp():sum(dim, keepdim):log_()
-  return sum:add_(largest:reshape(sum.shape))
+  local sum = (x - largest):exp():sum(dim, keepdim):log()
+  return sum + largest:reshape(sum.shape)
 end
 
 --- count_nonzero(x, dim): the number of elements other than 0, nan included.

@@ -142,8 +142,8 @@ void heed__scalar_softmax(float *out, const float *x, size_t n) {
   for (size_t i = 0; i < n; i++) out[i] *= scale;
 }
 
-void heed__scalar_log_softmax(float *out, const float *x, size_t n) {
-  enum { CHUNK = 256 }; /* out may be x, so the exponentials need a buffer */
+float heed__scalar_log_sum_exp(const float *x, size_t n, float *most_out) {
+  enum { CHUNK = 256 };
   float e[CHUNK];
   const float most = heed__scalar_max(x, n);
   float total = 0.0f;
@@ -152,7 +152,13 @@ void heed__scalar_log_softmax(float *out, const float *x, size_t n) {
     for (size_t i = 0; i < count; i++) e[i] = heed__exp_of(x[start + i] - most);
     total += sum_exponentials(e, count);
   }
-  const float log_total = logf(total);
+  *most_out = most;
+  return logf(total);
+}
+
+void heed__scalar_log_softmax(float *out, const float *x, size_t n) {
+  float most;
+  const float log_total = heed__scalar_log_sum_exp(x, n, &most);
   HEED__INDEPENDENT
   for (size_t i = 0; i < n; i++) out[i] = x[i] - most - log_total;
 }

@@ -451,13 +451,19 @@ void KERNEL(softmax)(float *out, const float *x, size_t n) {
   EACH_UNROLLED(n, STORE(out, v_mul(LOAD(out), scale)););
 }
 
-void KERNEL(log_softmax)(float *out, const float *x, size_t n) {
+float KERNEL(log_sum_exp)(const float *x, size_t n, float *most_out) {
   enum { CHUNK = 256 }; /* as in the scalar kernel */
   const float most = KERNEL(max)(x, n);
   float total = 0.0f;
   for (size_t start = 0; start < n; start += CHUNK)
     total += exponentials(NULL, x + start, most, n - start < CHUNK ? n - start : CHUNK, false);
-  const vfloat peak = v_set(most), log_total = v_set(logf(total));
+  *most_out = most;
+  return logf(total);
+}
+
+void KERNEL(log_softmax)(float *out, const float *x, size_t n) {
+  float most;
+  const vfloat log_total = v_set(KERNEL(log_sum_exp)(x, n, &most)), peak = v_set(most);
   EACH_UNROLLED(n, STORE(out, v_sub(v_sub(LOAD(x), peak), log_total)););
 }
 

@@ -4,6 +4,8 @@
 HEED__DECLARE_KERNELS
 
 #include "attention.h"
+#include "attention_backward.h"
+#include "backward.h"
 #include "convert.h"
 #include "decode.h"
 #include "gemm.h"
@@ -11,5 +13,6 @@ HEED__DECLARE_KERNELS
 #include "normal.h"
 #include "pass.h"
 #include "rows.h"
+#include "steps.h"
 
 const heed__kernels TABLE = {.name = NAME, HEED__TABLE_KERNELS};

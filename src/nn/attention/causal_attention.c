@@ -1,5 +1,6 @@
 /* CausalAttention: one head, each token sees itself and those before, dropout on the weights. */
 #include "../nn.h"
+#include "stages.h"
 
 #include <limits.h>
 #include <math.h>
@@ -59,6 +60,36 @@ static heed_status scale_scores(const heed__attention_module *a, const heed_tens
   return heed_masked_fill(ctx, *out, hidden, heed_number(-INFINITY), out);
 }
 
+/* The weighted values by recorded operations. hidden: the positions whose scores are -inf. */
+static heed_status recorded_along(heed_module *m, int dim, double p, heed_generator *g,
+                                  const heed_tensor *mask, heed_tensor *const *projected,
+                                  const heed_tensor *hidden, heed_tensor **out) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  heed_context *ctx = m->context;
+  heed_tensor *made[8] = {NULL}, *last = NULL;
+  heed__number scale;
+  heed_status status = heed_transpose(ctx, projected[1], -2, -1, &made[0]);
+  if (status == HEED_OK) status = heed_matmul(ctx, projected[0], made[0], &made[1]);
+  if (status == HEED_OK)
+    status = heed_mul(ctx, made[1], heed__number_tensor(&scale, heed_number(a->scale)), &made[2]);
+  last = made[2];
+  if (status == HEED_OK && mask != NULL && mask->dtype == HEED_FLOAT32) {
+    status = heed_add(ctx, last, mask, &made[3]);
+    last = made[3];
+  }
+  if (status == HEED_OK) status = heed_masked_fill(ctx, last, hidden, heed_number(-INFINITY), &made[4]);
+  if (status == HEED_OK) status = heed_softmax(ctx, made[4], dim, &made[5]);
+  if (status == HEED_OK) status = heed_masked_fill(ctx, made[5], hidden, heed_number(0), &made[6]);
+  last = made[6];
+  if (status == HEED_OK && p > 0) {
+    status = heed__drop(ctx, m->class->name, g, p, last, &made[7]);
+    last = made[7];
+  }
+  if (status == HEED_OK) status = heed_matmul(ctx, last, projected[2], out);
+  for (int i = 0; i < 8; i++) heed_tensor_free(made[i]);
+  return status;
+}
+
 static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
                                  const heed_forward_options *options, heed_tensor **out,
                                  heed_attention_taps *taps) {
@@ -103,11 +134,22 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
       .taps = 1u << HEED__TAP_scores,
       .found = &found,
   };
-  if ((status = heed__attention(ctx, &operands, &unused)) != HEED_OK) goto done;
+  const bool recorded = taps == NULL && heed__records(m, x, options);
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  status = heed__attention(ctx, &operands, &unused);
+  heed__resume_recording(ctx, recorder);
+  if (status != HEED_OK) goto done;
   const heed_tensor *scores = found.scores;
   const heed_tensor *minus_infinity = heed__number_tensor(&least, heed_number(-INFINITY));
   if ((status = heed_eq(ctx, scores, minus_infinity, &hidden)) != HEED_OK) goto done;
-  if ((status = scale_scores(a, scores, options->attn_mask, hidden, &scaled)) != HEED_OK) goto done;
+  if (recorded) {
+    status = recorded_along(m, dim, p, g, options->attn_mask, projected, hidden, out);
+    goto done;
+  }
+  recorder = heed__pause_recording(ctx);
+  status = scale_scores(a, scores, options->attn_mask, hidden, &scaled);
+  heed__resume_recording(ctx, recorder);
+  if (status != HEED_OK) goto done;
   if ((status = heed_softmax(ctx, scaled, dim, &weights)) != HEED_OK) goto done;
   if ((status = heed_masked_fill(ctx, weights, hidden, heed_number(0), &weights)) != HEED_OK) goto done;
   if (p > 0 && (status = heed__drop(ctx, m->class->name, g, p, weights, &dropped)) != HEED_OK) goto done;

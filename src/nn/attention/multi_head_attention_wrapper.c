@@ -1,5 +1,6 @@
 /* MultiHeadAttentionWrapper: CausalAttention heads, their outputs side by side. */
 #include "../nn.h"
+#include "stages.h"
 
 #include <string.h>
 
@@ -85,10 +86,21 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
   shape[x->ndim - 1] = a->d_out * count;
   /* *out counts as an input, so that it is written at the end: if a head fails, it stays as it was. */
   const heed_tensor *inputs[] = {x, options->attn_mask, options->key_padding_mask, *out};
-  status =
-      heed__result_begin(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim, shape, false, 4, inputs);
+  const bool recorded = heed__records(m, x, options); /* each head then makes a tensor, and they are joined */
+  heed_tensor **outputs = NULL;
+  if (!recorded)
+    status =
+        heed__result_begin(ctx, m->class->name, &result, out, HEED_FLOAT32, x->ndim, shape, false, 4, inputs);
   if (status != HEED_OK) return status;
   heed_module_retain(list); /* parts of one's own may replace it */
+  if (recorded) {
+    outputs = heed__allocate(ctx, (size_t)count * sizeof *outputs);
+    if (outputs == NULL) {
+      status = heed__fail_memory(ctx, m->class->name, (size_t)count * sizeof *outputs);
+      goto done;
+    }
+    memset(outputs, 0, (size_t)count * sizeof *outputs);
+  }
   if (taps != NULL) {
     found = heed__allocate(ctx, (size_t)count * sizeof *found);
     if (found != NULL) memset(found, 0, (size_t)count * sizeof *found);
@@ -106,17 +118,19 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
     heed_tensor mask;
     heed_forward_options own = *options;
     if ((status = mask_of_head(m, &own.attn_mask, i, count, &mask)) != HEED_OK) goto done;
-    heed__alias_on_stack(&part, result.tensor);
-    part.shape[part.ndim - 1] = a->d_out;
-    part.numel /= count;
-    part.data += i * a->d_out * part.stride[part.ndim - 1] * (int64_t)sizeof(float);
+    if (!recorded) {
+      heed__alias_on_stack(&part, result.tensor);
+      part.shape[part.ndim - 1] = a->d_out;
+      part.numel /= count;
+      part.data += i * a->d_out * part.stride[part.ndim - 1] * (int64_t)sizeof(float);
+    }
     if (options->wanted != NULL) {
       of_heads = *options->wanted;
       of_heads.head_list = NULL;
       of_heads.weights |= of_heads.dropped_weights;
       own.wanted = &of_heads;
     }
-    status = heed_module_forward(list->slots[i].module, x, &own, &into,
+    status = heed_module_forward(list->slots[i].module, x, &own, recorded ? &outputs[i] : &into,
                                  taps != NULL && is_chosen(i, chosen, chosen_count) ? &found[i] : NULL);
     if (status != HEED_OK) goto done;
   }
@@ -135,7 +149,12 @@ done:
   heed__release(ctx, found);
   heed__release(ctx, each);
   heed_module_release(list);
-  return heed__result_end(ctx, &result, status);
+  if (!recorded) return heed__result_end(ctx, &result, status);
+  if (status == HEED_OK) status = heed_cat(ctx, count, (const heed_tensor *const *)outputs, -1, out);
+  if (status != HEED_OK) *g = before;
+  for (int i = 0; outputs != NULL && i < count; i++) heed_tensor_free(outputs[i]);
+  heed__release(ctx, outputs);
+  return status;
 }
 
 /* ---- Constructor ---- */

@@ -360,9 +360,11 @@ heed_status heed__own_pass_run(heed__own_pass *pass, heed__own_stop *stop) {
   bool done = true;
   if (!pass->waiting && pass->pending) status = check_cache_unchanged(pass);
   while (status == HEED_OK && done && !pass->waiting && pass->step < OWN_STEPS) {
+    const heed__recorder *recorder = heed__pause_recording(pass->context);
     if (!pass->begun) status = begin_own_step(pass);
     done = false;
     if (status == HEED_OK && !pass->waiting) status = run_own_step(pass, &done);
+    heed__resume_recording(pass->context, recorder);
     if (status == HEED_OK && done) next_own_step(pass);
     if (slice_is_over(pass)) break;
   }

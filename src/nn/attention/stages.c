@@ -422,6 +422,8 @@ heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const 
                                     heed_tensor **out, heed_attention_taps *taps) {
   heed__small_pass pass;
   const heed__attention_module *a = (const heed__attention_module *)m;
+  if (m->context->recorder != NULL && heed__records(m, x, options))
+    return heed__recorded_forward(m, x, options, out, taps);
   if (a->own_parts > 0 || a->hook.callback != NULL) return heed__own_pass_forward(m, x, options, out, taps);
   if (taps == NULL && heed__small_pass_takes(m, x, options, &pass))
     return heed__small_pass_run(m, x, &pass, out);

@@ -92,6 +92,16 @@ void heed__stages_view_heads(heed_tensor *view, const heed_tensor *x, const heed
 double heed__attention_stage_work(const heed__attention_stages *p, int stage);
 double heed__attention_stage_progress(const heed__attention_stages *p, int stage);
 
+/* ---- Gradients (recorded.c) ---- */
+
+/** Whether a call of m is recorded: x, another input or a parameter wants a gradient. */
+bool heed__records(const heed_module *m, const heed_tensor *x, const heed_forward_options *options);
+/** The forward pass of such a call. The taps but queries, keys and values have no gradients. Errors: ARGUMENT
+ * (with a cache); those of heed_module_forward. */
+HEED_MUST_USE
+heed_status heed__recorded_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
+                                   heed_tensor **out, heed_attention_taps *taps);
+
 /* ---- Parts ---- */
 
 /** Checks x, key and value and sets p->from. Errors: ARGUMENT, DTYPE, SHAPE. (inputs.c) */

@@ -190,9 +190,11 @@ heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
       end_steps(s, status);
       return status;
     }
+    const heed__recorder *recorder = heed__pause_recording(s->context);
     heed__set_slice(s->context, heed_clock() + seconds);
     status = run_slice(s);
     heed__set_slice(s->context, INFINITY);
+    heed__resume_recording(s->context, recorder);
     report_steps(s);
     if (status != HEED_OK) return status;
   }

@@ -1,0 +1,46 @@
+/* A backward pass in progress, for backward.c and steps.c. */
+#ifndef HEED_GRAD_PASS_H
+#define HEED_GRAD_PASS_H
+
+#include "grad.h"
+
+/* One pass. */
+typedef struct heed__pass {
+  heed_context *ctx;
+  heed_backward_options options;
+  heed__node *touched; /* a list: all nodes and leaves that have or had pending gradients */
+  heed__node **heap;   /* nodes to go through, the youngest first */
+  size_t count, capacity;
+  uint64_t oldest; /* nodes before it lead to nothing that is wanted */
+  /* heed_grad: what is asked for, instead of leaves' gradients */
+  int asked_count;
+  const heed_tensor *const *asked;
+  heed__node **asked_node;
+  heed_tensor **result;
+} heed__pass;
+
+HEED_MUST_USE
+heed_status heed__pass_options(heed_context *ctx, const char *function, const heed_backward_options *given,
+                               heed_backward_options *out);
+/** Begins at y (tensor i, for messages) with the gradient dy; NULL: 1. */
+HEED_MUST_USE
+heed_status heed__pass_start(heed__pass *pass, const char *function, int i, const heed_tensor *y,
+                             const heed_tensor *dy);
+/** Makes the node wait, once more if it does already. */
+HEED_MUST_USE
+heed_status heed__pass_push(heed__pass *pass, heed__node *node);
+/** The youngest node that waits; pass->count must not be 0. */
+heed__node *heed__pass_next(heed__pass *pass);
+/** Goes through one node: its hooks, its gradient, and on to its inputs. */
+HEED_MUST_USE
+heed_status heed__pass_through(heed__pass *pass, heed__node *node);
+/** Adds the gradients to those that leaves have; after an error these are as before. */
+HEED_MUST_USE
+heed_status heed__pass_end(heed__pass *pass);
+/** Puts the name of the called function before the message of the operation that failed; returns status. */
+HEED_MUST_USE
+heed_status heed__name_failure(heed_context *ctx, const char *function, heed_status status);
+/** Frees all that the pass has. spend: what its nodes saved, too. */
+void heed__pass_clean(heed__pass *pass, bool spend);
+
+#endif
