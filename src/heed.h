@@ -196,6 +196,12 @@ HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
  * ten times. The initial value is true with malloc and in Lua states, false with a host's allocator. */
 HEED_API void heed_set_huge_pages(heed_context *ctx, bool wished);
 
+/** Released blocks of 64 KiB and more, up to `bytes` in all, stay with the context for results of the same
+ * size; 0 returns them to the allocator. Together with the memory in use they never exceed its peak, nor the
+ * memory limit; heed_reset_peak and heed_set_limits return them. The initial value is 256 MiB with malloc and
+ * in Lua states with Lua's own allocator, 0 with a host's. */
+HEED_API void heed_set_kept_memory(heed_context *ctx, size_t bytes);
+
 /** What a context uses and runs on; a table in Lua. */
 typedef struct heed_information {
   size_t size; /* sizeof(heed_information) */
@@ -208,6 +214,7 @@ typedef struct heed_information {
   const char *blas_core; /* the processor that its kernels were written for: "SkylakeX"; "" if unknown */
   int threads;
   size_t memory_in_use, memory_peak; /* bytes, as heed_memory_in_use and heed_memory_peak */
+  size_t memory_kept;                /* bytes of released blocks (heed_set_kept_memory) */
 } heed_information;
 /** Fills *out, whose size must be set. Errors: ARGUMENT. */
 HEED_CALL heed_info(heed_context *ctx, heed_information *out);

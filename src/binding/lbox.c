@@ -230,7 +230,7 @@ void lheed_publish_metatables(lua_State *L) {
 /* Lua sees only the boxes. After this much new tensor memory, or a quarter of what is in use, the collector
  * makes a step for the bytes taken. With smaller amounts the collector would take longer than the tensors: a
  * cycle over the objects of a small script takes some 0.3 ms, filling 4 MiB twice that. */
-#define STEP_BYTES ((size_t)4 << 20)
+#define STEP_BYTES ((size_t)8 << 20)
 
 int lheed_return(lua_State *L, int n) {
   lheed_state *S = lheed_running(L);

@@ -81,6 +81,17 @@ static void release_by_lua(void *user, void *block, size_t bytes) {
   S->allocate(S->allocate_user, block, bytes, 0);
 }
 
+/* Whether L allocates as a state of luaL_newstate does: from the process, without a limit or an owner of its
+ * own. */
+static bool uses_own_allocator(lua_State *L) {
+  void *user;
+  lua_State *plain = luaL_newstate();
+  if (!plain) return false;
+  const lua_Alloc usual = lua_getallocf(plain, &user);
+  lua_close(plain);
+  return lua_getallocf(L, &user) == usual;
+}
+
 /* From addresses, which most systems randomize, and a nanosecond clock: asking the system for random bytes
  * could block or fail. */
 static void make_hash_key(lua_State *L, lheed_state *S) {
@@ -118,6 +129,7 @@ void lheed_new_state(lua_State *L) {
 #undef X
   if (status) luaL_error(L, "heed: out of memory for a context");
   heed_set_huge_pages(S->context, true);
+  heed_set_kept_memory(S->context, uses_own_allocator(L) ? HEED__KEPT_MEMORY : 0);
   find_own_files(L, S);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &lheed_state_key);
 }

@@ -34,7 +34,7 @@ static int info(lua_State *L) {
   heed_information i = {.size = sizeof i};
   lheed_arguments(L, "info", 0);
   LHEED_TRY(L, heed_info(lheed_get(L)->context, &i));
-  lua_createtable(L, 0, 8);
+  lua_createtable(L, 0, 9);
   lheed_set_string(L, "version", i.version);
   lheed_set_string(L, "processor", i.processor);
   lheed_set_string(L, "kernels", i.kernels);
@@ -43,6 +43,7 @@ static int info(lua_State *L) {
   lheed_set_integer(L, "threads", i.threads);
   lheed_set_integer(L, "memory_in_use", (int64_t)i.memory_in_use);
   lheed_set_integer(L, "memory_peak", (int64_t)i.memory_peak);
+  lheed_set_integer(L, "memory_kept", (int64_t)i.memory_kept);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &info_key);
   lua_setmetatable(L, -2);
   return 1;
@@ -50,8 +51,8 @@ static int info(lua_State *L) {
 
 /* One line for each field. Scripts can set the fields to anything. */
 static int info_tostring(lua_State *L) {
-  static const char *const fields[] = {"version",   "processor", "kernels",       "blas",
-                                       "blas_core", "threads",   "memory_in_use", "memory_peak"};
+  static const char *const fields[] = {"version", "processor",     "kernels",     "blas",       "blas_core",
+                                       "threads", "memory_in_use", "memory_peak", "memory_kept"};
   luaL_checktype(L, 1, LUA_TTABLE);
   luaL_Buffer b;
   luaL_buffinit(L, &b);

@@ -46,6 +46,7 @@ heed_status(heed_context_new)(const heed_allocator *allocator, heed_context **ou
   if (ctx == NULL) return HEED_MEMORY;
   *ctx =
       (heed_context){.allocator = *allocator, .references = 1, .cpu = cpu, .threads = 1, .huge_pages = own};
+  if (own) ctx->kept_limit = HEED__KEPT_MEMORY;
   ctx->generator.context = ctx;
   ctx->generator.owned_by_context = true;
   heed_generator_seed(&ctx->generator, HEED_DEFAULT_SEED);
@@ -66,6 +67,7 @@ void heed_context_free(heed_context *ctx) {
   if (ctx == NULL) return;
   heed__spare_free(ctx);
   heed__stop_threads(ctx);
+  heed_set_kept_memory(ctx, 0);
   ctx->threads = 1; /* tensors that are still held start no new pool */
   heed__context_drop(ctx);
 }
@@ -85,5 +87,7 @@ size_t heed_memory_peak(const heed_context *ctx) {
 }
 
 void heed_reset_peak(heed_context *ctx) {
-  if (ctx != NULL) ctx->peak = ctx->in_use;
+  if (ctx == NULL) return;
+  heed__shrink_kept(ctx, 0);
+  ctx->peak = ctx->in_use;
 }

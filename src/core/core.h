@@ -78,6 +78,14 @@ static inline int64_t heed__quotient(int64_t a, int64_t b) {
 
 /* ---- Memory ---- */
 
+/* What a context with malloc keeps at most; nothing under the address sanitizer, which would miss uses of
+ * released blocks. */
+#if defined(__SANITIZE_ADDRESS__)
+#define HEED__KEPT_MEMORY ((size_t)0)
+#else
+#define HEED__KEPT_MEMORY ((size_t)256 << 20)
+#endif
+
 /** Allocates `bytes` bytes, aligned to HEED__ALIGNMENT and counted on the context; NULL, without a message,
  * if out of memory. */
 void *heed__allocate(heed_context *ctx, size_t bytes);
@@ -88,6 +96,8 @@ static inline size_t heed__array_bytes(uint64_t count, size_t element) {
 }
 /** Releases a block of heed__allocate; NULL is allowed. */
 void heed__release(heed_context *ctx, void *block);
+/** Returns kept blocks to the allocator until `bytes` remain. */
+void heed__shrink_kept(heed_context *ctx, size_t bytes);
 
 /* ---- External resources ---- */
 
@@ -169,6 +179,8 @@ struct heed_context {
   heed__blas blas;
   bool keep_blas_threads;
   bool huge_pages;
+  size_t kept, kept_limit; /* bytes of the blocks in kept_newest, and at most */
+  struct heed__prefix *kept_newest, *kept_oldest;
   bool skip_init;                        /* heed_skip_init */
   int64_t watched;                       /* modules whose flag `watched` is set */
   const struct heed__recorder *recorder; /* NULL: operations are not recorded */

@@ -21,6 +21,7 @@ heed_status heed_set_limits(heed_context *ctx, const heed_limits *limits) {
     if (fewer != HEED_OK) return fewer;
   }
   ctx->limits = l;
+  heed__shrink_kept(ctx, 0);
   if (l.seconds == 0) ctx->call_end = 0;
   heed__set_slice(ctx, INFINITY);
   return HEED_OK;

@@ -16,6 +16,7 @@ heed_status heed_info(heed_context *ctx, heed_information *out) {
       .threads = heed_num_threads(ctx),
       .memory_in_use = ctx->in_use,
       .memory_peak = ctx->peak,
+      .memory_kept = ctx->kept,
   };
   heed__cpu_name(found.processor);
   heed__struct_fill(out, &found, sizeof found);

@@ -176,6 +176,7 @@ describe("heed.info", function()
     end
     assert.same({
       "version", "processor", "kernels", "blas", "blas_core", "threads", "memory_in_use", "memory_peak",
+      "memory_kept",
     }, names)
   end)
 

@@ -377,6 +377,7 @@ function heed.clock() end
 ---@field threads integer as heed.get_num_threads()
 ---@field memory_in_use integer bytes of this Lua state's tensors
 ---@field memory_peak integer the maximum of memory_in_use so far
+---@field memory_kept integer bytes of released tensors that wait for tensors of the same size
 
 ---The version of heed, the processor, and the resources in use.
 ---@return heed.Info
