@@ -114,6 +114,108 @@ static void a_context_without_an_allocator_uses_malloc(void **state) {
   heed_context_free(NULL);
 }
 
+/* ---- Kept memory ---- */
+
+#define LARGE ((size_t)1 << 20)
+
+static void released_blocks_serve_blocks_of_the_same_size(void **state) {
+  test_context *t = *state;
+  heed_set_kept_memory(t->ctx, 4 * LARGE);
+  void *a = heed__allocate(t->ctx, LARGE);
+  heed__release(t->ctx, a);
+  assert_int_equal(heed_memory_in_use(t->ctx), 0);
+  assert_int_equal(t->memory.blocks, 2); /* the context's own, and the kept one */
+  const int64_t calls = t->memory.calls;
+  void *b = heed__allocate(t->ctx, LARGE);
+  assert_ptr_equal(a, b);
+  assert_int_equal(t->memory.calls, calls);
+  heed__release(t->ctx, b);
+  void *other = heed__allocate(t->ctx, LARGE / 2);
+  assert_true(t->memory.calls > calls);
+  heed__release(t->ctx, other);
+  heed_set_kept_memory(t->ctx, 0);
+  assert_int_equal(t->memory.blocks, 1);
+}
+
+static void a_hosts_allocator_keeps_nothing_until_the_host_asks_for_it(void **state) {
+  test_context *t = *state;
+  heed__release(t->ctx, heed__allocate(t->ctx, LARGE));
+  assert_int_equal(t->memory.blocks, 1);
+  heed_set_kept_memory(NULL, LARGE);
+}
+
+static size_t memory_kept(heed_context *ctx) {
+  heed_information i = {.size = sizeof i};
+  assert_ok(heed_info(ctx, &i));
+  return i.memory_kept;
+}
+
+static void kept_memory_and_memory_in_use_never_exceed_the_peak(void **state) {
+  test_context *t = *state;
+  heed_set_kept_memory(t->ctx, 100 * LARGE);
+  void *a[3];
+  for (size_t i = 0; i < 3; i++) a[i] = heed__allocate(t->ctx, LARGE + (i << 12));
+  for (size_t i = 0; i < 3; i++) heed__release(t->ctx, a[i]);
+  const size_t peak = heed_memory_peak(t->ctx);
+  assert_int_equal(memory_kept(t->ctx), peak);
+  void *b = heed__allocate(t->ctx, 2 * LARGE); /* of another size: the two oldest are returned */
+  assert_true(t->memory.bytes <= peak + sizeof(heed_context));
+  assert_in_range(memory_kept(t->ctx), LARGE, LARGE + (1 << 14));
+  assert_int_equal(heed_memory_peak(t->ctx), peak);
+  heed__release(t->ctx, b);
+  heed_reset_peak(t->ctx);
+  assert_int_equal(memory_kept(t->ctx), 0);
+  assert_int_equal(t->memory.blocks, 1);
+}
+
+static void kept_memory_stays_within_its_own_bound_and_the_memory_limit(void **state) {
+  test_context *t = *state;
+  heed_set_kept_memory(t->ctx, 2 * LARGE);
+  void *a[4];
+  for (size_t i = 0; i < 4; i++) a[i] = heed__allocate(t->ctx, LARGE);
+  for (size_t i = 0; i < 4; i++) heed__release(t->ctx, a[i]);
+  assert_in_range(memory_kept(t->ctx), LARGE, 2 * LARGE);
+  heed__release(t->ctx, heed__allocate(t->ctx, 3 * LARGE)); /* more than is kept */
+  heed_limits limits = {.size = sizeof limits, .memory = 3 * LARGE};
+  assert_ok(heed_set_limits(t->ctx, &limits));
+  assert_int_equal(memory_kept(t->ctx), 0);
+  void *b = heed__allocate(t->ctx, LARGE);
+  heed__release(t->ctx, b);
+  void *c = heed__allocate(t->ctx, 2 * LARGE + (1 << 16));
+  assert_non_null(c);
+  assert_true(t->memory.bytes <= limits.memory + sizeof(heed_context));
+  heed__release(t->ctx, c);
+}
+
+static void kept_memory_is_returned_before_an_allocation_fails(void **state) {
+  test_context *t = *state;
+  heed_set_kept_memory(t->ctx, 8 * LARGE);
+  void *a[6];
+  for (size_t i = 0; i < 6; i++) a[i] = heed__allocate(t->ctx, LARGE);
+  for (size_t i = 0; i < 6; i++) heed__release(t->ctx, a[i]);
+  t->memory.fail_at = t->memory.calls + 1;
+  void *b = heed__allocate(t->ctx, LARGE / 2); /* the first attempt fails */
+  assert_non_null(b);
+  assert_int_equal(t->memory.calls, t->memory.fail_at + 1);
+  assert_int_equal(memory_kept(t->ctx), 0);
+  heed__release(t->ctx, b);
+}
+
+static void a_freed_context_keeps_no_memory_for_its_last_tensors(void **state) {
+  (void)state;
+  test_memory memory = {0};
+  heed_allocator allocator = test_allocator(&memory);
+  heed_context *ctx = NULL;
+  assert_ok(heed_context_new(&allocator, &ctx));
+  heed_set_kept_memory(ctx, 8 * LARGE);
+  void *a = heed__allocate(ctx, LARGE);
+  heed__release(ctx, heed__allocate(ctx, LARGE));
+  heed_context_free(ctx);
+  assert_int_equal(memory.blocks, 2);
+  heed__release(ctx, a);
+  assert_int_equal(memory.blocks, 0);
+}
+
 #if defined(__linux__)
 
 /* Whether the kernel was advised to use huge pages (VmFlags hg) at an address. */
@@ -187,6 +289,12 @@ int main(void) {
     cmocka_unit_test(a_context_without_memory_fails_with_memory),
     cmocka_unit_test(an_allocator_without_functions_is_refused),
     cmocka_unit_test(a_context_without_an_allocator_uses_malloc),
+    TEST(released_blocks_serve_blocks_of_the_same_size),
+    TEST(a_hosts_allocator_keeps_nothing_until_the_host_asks_for_it),
+    TEST(kept_memory_and_memory_in_use_never_exceed_the_peak),
+    TEST(kept_memory_stays_within_its_own_bound_and_the_memory_limit),
+    TEST(kept_memory_is_returned_before_an_allocation_fails),
+    cmocka_unit_test(a_freed_context_keeps_no_memory_for_its_last_tensors),
 #if defined(__linux__)
     TEST(large_blocks_use_huge_pages_unless_the_host_disables_them_or_has_its_own_allocator),
 #endif
