@@ -285,8 +285,11 @@ local never = {
   ["core.open"] = true, ["core.raise"] = true, ["core.frame"] = true, ["modules.install"] = true,
   ["modules.guard"] = true,
 }
--- Internal functions that take the name with which their messages begin, here a random one.
-local unjudged = { ["modules.indices"] = true }
+-- Internal functions that take the name with which their messages begin, here a random one; and functions that call
+-- their argument, whose errors pass through.
+local unjudged = {
+  ["modules.indices"] = true, ["heed.enable_grad"] = true, ["heed.no_grad"] = true,
+}
 for name in ([[optimizer_step find_twice forget_grads total_norm clip_norm clip_value]]):gmatch "%S+" do
   unjudged["modules." .. name] = true
 end

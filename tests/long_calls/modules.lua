@@ -142,12 +142,12 @@ return function(inputs)
     local x = heed.rand(4000, 20000)
     local targets = heed.ones(4000, { dtype = "int64" })
     return function() return nn.functional.cross_entropy(x, targets, { label_smoothing = 0.1 }) end
-  end)
+  end).seconds = 0.005
   call("linear_cross_entropy", function()
     local x, weight = heed.rand(2000, 64), heed.rand(20000, 64)
     local targets = heed.ones(2000, { dtype = "int64" })
     return function() return nn.functional.linear_cross_entropy(x, weight, targets) end
-  end)
+  end).seconds = 0.005
   call("trunc_normal_", function()
     local x = heed.empty(10000, 3000)
     return function() return nn.init.trunc_normal_(x) end
