@@ -274,7 +274,7 @@ typedef struct heed__storage {
   uint32_t version;          /* the number of writes in place (heed__written) */
   const char *written_by;    /* the operation of the last one */
   uint64_t recorded;         /* the order of the node that the last recorded write in place made; 0: none */
-  struct heed__leaf *leaves; /* tensors on this storage that can get gradients: a list (node.c) */
+  struct heed__leaf *leaves; /* parameters on this storage that can get gradients: a list (node.c) */
 } heed__storage;
 
 /* A header on a storage. All layers may read its fields. Headers on the stack (heed__alias_on_stack) hold no
@@ -287,10 +287,10 @@ struct heed_tensor {
   int64_t numel;
   bool parameter;
   bool in_storage;         /* the header lies in the storage's block */
-  bool leaf;               /* has a heed__leaf, which may want a gradient; parameters may have one, too */
   bool detached;           /* a detached view, or a view of one */
   uint32_t output;         /* which result of `node` it is, from 0 */
   struct heed__node *node; /* what computed it, counted; NULL: it was not recorded (node.h) */
+  struct heed__leaf *leaf; /* of it and its aliases, counted; NULL: none, or that of a parameter */
   int64_t shape[HEED_MAX_DIMS];
   int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
 };

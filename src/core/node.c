@@ -118,20 +118,31 @@ void heed__set_node(heed_tensor *x, heed__node *node, uint32_t output) {
 
 /* ---- Leaves ---- */
 
+static bool is_leaf_of(const heed__leaf *leaf, const heed_tensor *x) {
+  if (leaf->data != x->data || leaf->ndim != x->ndim) return false;
+  for (int d = 0; d < x->ndim; d++) {
+    if (leaf->dims[d] != x->shape[d]) return false;
+    if (x->shape[d] > 1 && leaf->dims[x->ndim + d] != x->stride[d]) return false;
+  }
+  return true;
+}
+
 heed__leaf *heed__leaf_of(const heed_tensor *x) {
-  if (x->node != NULL || x->storage == NULL || (!x->leaf && !x->parameter)) return NULL;
+  if (x->node != NULL || x->leaf != NULL) return x->node != NULL ? NULL : x->leaf;
+  if (x->storage == NULL || !x->parameter) return NULL;
   for (heed__leaf *leaf = x->storage->leaves; leaf != NULL; leaf = leaf->next) {
-    if (leaf->data == x->data && leaf->numel == x->numel) return leaf;
+    if (is_leaf_of(leaf, x)) return leaf;
   }
   return NULL;
 }
 
-heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
-  *out = heed__leaf_of(x);
-  if (*out != NULL) return HEED_OK;
-  heed__leaf *leaf = heed__allocate(ctx, sizeof(*leaf));
-  if (leaf == NULL) return heed__fail_memory(ctx, function, sizeof(*leaf));
-  *leaf = (heed__leaf){.next = x->storage->leaves, .data = x->data, .numel = x->numel};
+static heed_status new_leaf(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
+  const size_t sizes = (size_t)x->ndim * sizeof(*x->shape), bytes = sizeof(heed__leaf) + 2 * sizes;
+  heed__leaf *leaf = heed__allocate(ctx, bytes);
+  if (leaf == NULL) return heed__fail_memory(ctx, function, bytes);
+  *leaf = (heed__leaf){.references = 1, .data = x->data, .ndim = x->ndim};
+  memcpy(leaf->dims, x->shape, sizes);
+  memcpy(leaf->dims + x->ndim, x->stride, sizes);
   leaf->wants = x->parameter && x->dtype == HEED_FLOAT32;
   leaf->node = heed__node_new(ctx, 0, 1, 0, 0, 0);
   if (leaf->node == NULL) {
@@ -139,16 +150,44 @@ heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_
     return heed__fail_memory(ctx, function, sizeof(*leaf->node));
   }
   leaf->node->keeps_gradient = true;
-  x->storage->leaves = leaf;
   *out = leaf;
   return HEED_OK;
+}
+
+heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
+  *out = heed__leaf_of(x);
+  if (*out != NULL) return HEED_OK;
+  assert(x->parameter);
+  const heed_status status = new_leaf(ctx, function, x, out);
+  if (status != HEED_OK) return status;
+  (*out)->next = x->storage->leaves;
+  x->storage->leaves = *out;
+  return HEED_OK;
+}
+
+heed_status heed__leaf_begin(heed_context *ctx, const char *function, heed_tensor *x, heed__leaf **out) {
+  if (x->leaf != NULL || x->parameter) return heed__leaf_make(ctx, function, x, out);
+  const heed_status status = new_leaf(ctx, function, x, out);
+  if (status == HEED_OK) x->leaf = *out;
+  return status;
+}
+
+heed__leaf *heed__leaf_retain(heed__leaf *leaf) {
+  if (leaf != NULL) leaf->references++;
+  return leaf;
+}
+
+void heed__leaf_drop(heed__leaf *leaf) {
+  if (leaf == NULL || --leaf->references > 0) return;
+  heed_context *ctx = leaf->node->context;
+  heed__node_drop(leaf->node);
+  heed__release(ctx, leaf);
 }
 
 void heed__leaves_free(heed__storage *storage) {
   for (heed__leaf *leaf = storage->leaves, *next; leaf != NULL; leaf = next) {
     next = leaf->next;
-    heed__node_drop(leaf->node);
-    heed__release(storage->context, leaf);
+    heed__leaf_drop(leaf);
   }
   storage->leaves = NULL;
 }
