@@ -265,9 +265,8 @@ static heed_status begin_gradients(gradient_run *run, heed__attention_operands *
   heed_status status = HEED_OK;
   if (is_wanted_gradient(run, HEED__ATTENTION_q))
     status = zeros_in_layout(ctx, function, operands->q, &run->dq);
-  if (!status && keys && p->k->dtype == HEED_FLOAT32) status = zeros_in_layout(ctx, function, p->k, &run->dk);
-  if (!status && values && p->v->dtype == HEED_FLOAT32)
-    status = zeros_in_layout(ctx, function, p->v, &run->dv);
+  if (!status && keys) status = zeros_in_layout(ctx, function, p->k, &run->dk);
+  if (!status && values) status = zeros_in_layout(ctx, function, p->v, &run->dv);
   if (!status && is_wanted_gradient(run, HEED__ATTENTION_attn_mask) && p->task.bias)
     status =
         heed__full(ctx, function, HEED_FLOAT32, p->mask.ndim, p->mask.shape, heed_number(0), &run->dmask);

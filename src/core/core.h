@@ -295,6 +295,10 @@ struct heed_tensor {
   int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
 };
 
+/** Whether tensors of a dtype can lead to a gradient, which is float32: real numbers of any precision. */
+static inline bool heed__is_differentiable(heed_dtype dtype) {
+  return dtype == HEED_FLOAT32 || dtype == HEED_BFLOAT16 || dtype == HEED_FLOAT16;
+}
 /** Whether a dtype is for storage only, not for arithmetic (heed.h). */
 static inline bool heed__only_stores(heed_dtype dtype) {
   return dtype > HEED_FLOAT32;

@@ -123,7 +123,7 @@ void heed__leaf_drop(heed__leaf *leaf);
 void heed__leaves_free(heed__storage *storage);
 void heed__storage_drop(heed__storage *storage);
 
-/** Whether a gradient of x would be wanted; false for all that is not float32. */
+/** Whether a gradient of x would be wanted; leaves that want one are float32. */
 static inline bool heed__wants_gradient(const heed_tensor *x) {
   if (x->node != NULL) return true;
   if (x->leaf != NULL) return x->leaf->wants;

@@ -124,7 +124,6 @@ done:
   return status;
 }
 
-/* weight may be of another dtype, and then wants nothing. */
 heed_status heed__embedding_backward(heed__backward *b) {
   const int64_t *padding_idx = b->values;
   heed_tensor ids;

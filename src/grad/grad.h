@@ -85,6 +85,12 @@ heed_status heed__backward_within(heed_context *ctx, const char *function, uint6
                                   const heed_tensor *const *y, const heed_tensor *const *dy, int nx,
                                   heed_tensor *const *x, heed_tensor **dx);
 
+/** Around the call of a function of the host's, which may fail without a message: `what` failed, then. _end
+ * receives what _begin gave, and returns status. (backward.c) */
+char heed__call_begin(heed_context *ctx);
+HEED_MUST_USE
+heed_status heed__call_end(heed_context *ctx, heed_status status, const char *what, char kept);
+
 /** Zeros in the shape of input i. (broadcast.c) */
 HEED_MUST_USE
 heed_status heed__backward_zeros(const heed__backward *b, int i, heed_tensor **out);

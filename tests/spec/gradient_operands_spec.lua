@@ -119,3 +119,79 @@ describe("tensors that share their elements", function()
     assert.is_true(x.is_leaf)
   end)
 end)
+
+describe("tensors in low precision", function()
+  before_each(function() heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(false) end)
+
+  local F = heed.nn.functional
+
+  -- The gradient of x, whose elements low precision does not round, through f of x in that precision.
+  local function gradient_through(dtype, f)
+    local x = heed.tensor({ { 1, 2, 3 }, { 4, 5, 6 }, { -1, 0.5, 0.25 } }):requires_grad_()
+    local y = f(x:to(dtype)):float()
+    local loss = (y * heed.range(1, y:numel()):view(y.shape)):sum()
+    loss:backward()
+    return list(x.grad)
+  end
+
+  local function has_the_gradients_of_float32(functions)
+    for name, f in pairs(functions) do
+      local wanted = gradient_through("float32", f)
+      for _, dtype in ipairs { "bfloat16", "float16" } do
+        assert.same(wanted, gradient_through(dtype, f), name .. " of " .. dtype)
+      end
+    end
+  end
+
+  local index = heed.tensor({ 1, 3, 1 }, { dtype = "int64" })
+
+  it("have the gradients of float32 through views and copies", function()
+    has_the_gradients_of_float32 {
+      to = function(x) return x end,
+      clone = function(x) return x:t():contiguous():clone() end,
+      views = function(x) return x:t():reshape(3, 3, 1)[{ { 1, 2 } }]:expand(2, 3, 2) end,
+      joins = function(x) return heed.stack({ heed.cat({ x, x:flip(1) }, 1), heed.cat({ x, x }, 1) }, 2) end,
+      selections = function(x) return x:index_select(1, index)[{ index }]:gather(2, index:view(3, 1)) end,
+      copy_ = function(x)
+        local y = heed.zeros(3, 3, { dtype = x.dtype })
+        y:copy_(x)
+        y[{ 1 }] = x[{ 2 }]
+        y[{ index }] = x
+        return y
+      end,
+    }
+  end)
+
+  it("have the gradients of float32 as weights, keys and values", function()
+    local queries = heed.tensor { { 0.1, 0.2, 0.3 }, { 1, -1, 0.5 } }
+    has_the_gradients_of_float32 {
+      linear = function(x) return F.linear(queries, x) end,
+      embedding = function(x) return F.embedding(index, x) end,
+      attention = function(x) return F.scaled_dot_product_attention(queries, x, x) end,
+    }
+  end)
+
+  it("can be retained, passed to functions, and computed again", function()
+    local x = heed.tensor({ 1, 2 }):requires_grad_()
+    local y = x:to("bfloat16")
+    assert.equal("<ToCopyBackward0>", y.grad_fn)
+    y:retain_grad()
+    local Halve = heed.autograd.Function("Halve", {
+      forward = function(_, v) return (v:float() / 2):to(v.dtype) end,
+      backward = function(_, dv) return dv / 2 end,
+    })
+    local z = heed.utils.checkpoint(function(v) return (v:float() * 3):to "float16" end, Halve(y))
+    assert.equal("float16", z.dtype)
+    z:float():sum():backward()
+    assert.same({ 1.5, 1.5 }, list(x.grad))
+    assert.equal("float32", y.grad.dtype)
+    assert.same({ 1.5, 1.5 }, list(y.grad))
+  end)
+
+  it("lead to no gradient where they are integers", function()
+    local x = heed.ones(2):requires_grad_()
+    assert.is_false(x:long().requires_grad)
+    assert.is_false(x:to("bfloat16"):long().requires_grad)
+  end)
+end)
