@@ -349,10 +349,11 @@ HEED_API void heed_tensor_set_parameter(heed_tensor *x, bool parameter);
  * tensor that was not computed by a recorded operation; parameters are leaves that want a gradient from the
  * beginning. Recording is off until it is turned on, and then costs nothing where no input wants a gradient.
  *
- * Gradients are float32 tensors of the shape of their tensor. They are not recorded themselves: there are no
- * second derivatives. Writing in place to a tensor that a node has saved makes the backward pass fail with a
- * message that names both operations; to a leaf that wants a gradient it is an error while operations are
- * recorded. The host's own writes (heed_tensor_data) are not noticed. */
+ * Gradients are float32 tensors of the shape of their tensor, also where that is bfloat16 or float16. They
+ * are not recorded themselves: there are no second derivatives. Writing in place to a tensor that a node has
+ * saved makes the backward pass fail with a message that names both operations; to a leaf that wants a
+ * gradient it is an error while operations are recorded. The host's own writes (heed_tensor_data) are not
+ * noticed. */
 
 /** Turns recording on or off; returns what it was. */
 HEED_API bool heed_set_recording(heed_context *ctx, bool on);
@@ -426,16 +427,17 @@ HEED_API void heed_backward_steps_free(heed_backward_steps *steps); /* NULL is a
 typedef struct heed_function {
   size_t size;      /* sizeof(heed_function) */
   const char *name; /* "Clip"; copied */
-  /* dy: the gradients of the results, NULL where there is none. Stores new gradients of the inputs in dx,
-   * which heed takes over, or leaves NULL for none. May call functions of heed. */
+  /* dy: the gradients of the results, NULL where there is none. Stores new gradients of the inputs, float32
+   * of the shapes of the inputs, in dx, which heed takes over, or leaves NULL for none. May call functions of
+   * heed. */
   heed_status (*backward)(void *user, int outputs, const heed_tensor *const *dy, int inputs,
                           heed_tensor **dx);
   void (*release)(void *user); /* called when the node is freed; NULL: nothing to release */
   void *user;
 } heed_function;
-/** Records that f computed y[0…outputs - 1] from x[0…inputs - 1]; y, new tensors of float32, then lead to x.
- * Has no effect, and returns OK with *recorded false, if nothing is recorded or no x wants a gradient: f's
- * release is then not called. Errors: ARGUMENT, DTYPE, MEMORY. */
+/** Records that f computed y[0…outputs - 1] from x[0…inputs - 1]; y, new tensors of real numbers, then lead
+ * to x. Has no effect, and returns OK with *recorded false, if nothing is recorded or no x wants a gradient:
+ * f's release is then not called. Errors: ARGUMENT, DTYPE, MEMORY. */
 HEED_CALL heed_record(heed_context *ctx, const heed_function *f, int inputs, const heed_tensor *const *x,
                       int outputs, heed_tensor *const *y, bool *recorded);
 

@@ -1,4 +1,4 @@
-/* The gradients of attention. A second plan, whose operands are the gradients in the places of their inputs,
+/* The gradients of attention. A second plan, whose operands are the gradients instead of their inputs,
  * gives their strides over heads. Heads that share elements of a gradient (of a group, of broadcast batches,
  * of a broadcast mask) form a set, whose heads are computed one after another; a task is a set with a range
  * of keys. Each range but the first adds to its own copy of dq, and these are summed in order at the end. The
@@ -265,9 +265,8 @@ static heed_status begin_gradients(gradient_run *run, heed__attention_operands *
   heed_status status = HEED_OK;
   if (is_wanted_gradient(run, HEED__ATTENTION_q))
     status = zeros_in_layout(ctx, function, operands->q, &run->dq);
-  if (!status && keys && p->k->dtype == HEED_FLOAT32) status = zeros_in_layout(ctx, function, p->k, &run->dk);
-  if (!status && values && p->v->dtype == HEED_FLOAT32)
-    status = zeros_in_layout(ctx, function, p->v, &run->dv);
+  if (!status && keys) status = zeros_in_layout(ctx, function, p->k, &run->dk);
+  if (!status && values) status = zeros_in_layout(ctx, function, p->v, &run->dv);
   if (!status && is_wanted_gradient(run, HEED__ATTENTION_attn_mask) && p->task.bias)
     status =
         heed__full(ctx, function, HEED_FLOAT32, p->mask.ndim, p->mask.shape, heed_number(0), &run->dmask);

@@ -166,6 +166,9 @@ typedef struct heed__blas {
   heed__function function[HEED__BLAS_FUNCTIONS]; /* numbered by gemm.c; NULL: missing */
 } heed__blas;
 
+/* Blocks of spare memory: for a node, and for a leaf and its node. */
+#define HEED__SPARES 3
+
 struct heed_context {
   heed_allocator allocator;
   size_t in_use, peak;         /* bytes requested from the allocator for blocks, without the context itself */
@@ -184,7 +187,7 @@ struct heed_context {
   bool skip_init;                        /* heed_skip_init */
   int64_t watched;                       /* modules whose flag `watched` is set */
   const struct heed__recorder *recorder; /* NULL: operations are not recorded */
-  void *spare;                           /* memory for a node, when nothing may fail; or NULL (node.c) */
+  void *spare[HEED__SPARES];             /* memory for recording when nothing may fail; or NULL (node.c) */
   struct heed__node *unreferenced;       /* nodes that are being freed (node.c) */
   bool frees_nodes;
   uint64_t recorded;           /* the number of the last recorded node */
@@ -286,7 +289,7 @@ typedef struct heed__storage {
   uint32_t version;          /* the number of writes in place (heed__written) */
   const char *written_by;    /* the operation of the last one */
   uint64_t recorded;         /* the order of the node that the last recorded write in place made; 0: none */
-  struct heed__leaf *leaves; /* tensors on this storage that can get gradients: a list (node.c) */
+  struct heed__leaf *leaves; /* parameters on this storage that can get gradients: a list (node.c) */
 } heed__storage;
 
 /* A header on a storage. All layers may read its fields. Headers on the stack (heed__alias_on_stack) hold no
@@ -299,14 +302,18 @@ struct heed_tensor {
   int64_t numel;
   bool parameter;
   bool in_storage;         /* the header lies in the storage's block */
-  bool leaf;               /* has a heed__leaf, which may want a gradient; parameters may have one, too */
   bool detached;           /* a detached view, or a view of one */
   uint32_t output;         /* which result of `node` it is, from 0 */
   struct heed__node *node; /* what computed it, counted; NULL: it was not recorded (node.h) */
+  struct heed__leaf *leaf; /* of it and its aliases, counted; NULL: none, or that of a parameter */
   int64_t shape[HEED_MAX_DIMS];
   int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
 };
 
+/** Whether tensors of a dtype can lead to a gradient, which is float32: real numbers of any precision. */
+static inline bool heed__is_differentiable(heed_dtype dtype) {
+  return dtype == HEED_FLOAT32 || dtype == HEED_BFLOAT16 || dtype == HEED_FLOAT16;
+}
 /** Whether a dtype is for storage only, not for arithmetic (heed.h). */
 static inline bool heed__only_stores(heed_dtype dtype) {
   return dtype > HEED_FLOAT32;

@@ -8,18 +8,35 @@
 
 #define ALIGNED(bytes) (((bytes) + 15) / 16 * 16)
 
-/* Three inputs and a result of 16 dimensions need 2 KB. */
-#define SPARE_BYTES ((size_t)4096)
+/* A node of a write at 16 indices of 16 dimensions needs 7 KB; a leaf of 16 dimensions and its node less than
+ * 400 bytes each. */
+static const size_t spare_bytes[HEED__SPARES] = {8192, 512, 512};
 
 heed_status heed__spare_make(heed_context *ctx, const char *function) {
-  if (ctx->spare != NULL) return HEED_OK;
-  ctx->spare = heed__allocate(ctx, SPARE_BYTES);
-  return ctx->spare != NULL ? HEED_OK : heed__fail_memory(ctx, function, SPARE_BYTES);
+  for (int i = 0; i < HEED__SPARES; i++) {
+    if (ctx->spare[i] != NULL) continue;
+    ctx->spare[i] = heed__allocate(ctx, spare_bytes[i]);
+    if (ctx->spare[i] == NULL) return heed__fail_memory(ctx, function, spare_bytes[i]);
+  }
+  return HEED_OK;
 }
 
 void heed__spare_free(heed_context *ctx) {
-  heed__release(ctx, ctx->spare);
-  ctx->spare = NULL;
+  for (int i = 0; i < HEED__SPARES; i++) {
+    heed__release(ctx, ctx->spare[i]);
+    ctx->spare[i] = NULL;
+  }
+}
+
+/* New memory, or a spare block. */
+static void *allocate_or_spare(heed_context *ctx, size_t bytes) {
+  void *block = heed__allocate(ctx, bytes);
+  for (int i = HEED__SPARES - 1; block == NULL && i >= 0; i--) {
+    if (bytes > spare_bytes[i]) continue;
+    block = ctx->spare[i];
+    if (block != NULL) ctx->spare[i] = NULL;
+  }
+  return block;
 }
 
 heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved, int dims, size_t values) {
@@ -32,11 +49,7 @@ heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved
                at_values = ALIGNED(at_dims + heed__array_bytes((uint64_t)dims, sizeof(int64_t))),
                at_outputs = at_values + ALIGNED(values),
                bytes = at_outputs + heed__array_bytes((uint64_t)inputs, sizeof(uint32_t));
-  char *block = heed__allocate(ctx, bytes);
-  if (block == NULL && bytes <= SPARE_BYTES) {
-    block = ctx->spare;
-    ctx->spare = NULL;
-  }
+  char *block = allocate_or_spare(ctx, bytes);
   if (block == NULL) return NULL;
   memset(block, 0, bytes);
   heed__node *node = (heed__node *)(void *)block;
@@ -118,20 +131,31 @@ void heed__set_node(heed_tensor *x, heed__node *node, uint32_t output) {
 
 /* ---- Leaves ---- */
 
+static bool is_leaf_of(const heed__leaf *leaf, const heed_tensor *x) {
+  if (leaf->data != x->data || leaf->ndim != x->ndim) return false;
+  for (int d = 0; d < x->ndim; d++) {
+    if (leaf->dims[d] != x->shape[d]) return false;
+    if (x->shape[d] > 1 && leaf->dims[x->ndim + d] != x->stride[d]) return false;
+  }
+  return true;
+}
+
 heed__leaf *heed__leaf_of(const heed_tensor *x) {
-  if (x->node != NULL || x->storage == NULL || (!x->leaf && !x->parameter)) return NULL;
+  if (x->node != NULL || x->leaf != NULL) return x->node != NULL ? NULL : x->leaf;
+  if (x->storage == NULL || !x->parameter) return NULL;
   for (heed__leaf *leaf = x->storage->leaves; leaf != NULL; leaf = leaf->next) {
-    if (leaf->data == x->data && leaf->numel == x->numel) return leaf;
+    if (is_leaf_of(leaf, x)) return leaf;
   }
   return NULL;
 }
 
-heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
-  *out = heed__leaf_of(x);
-  if (*out != NULL) return HEED_OK;
-  heed__leaf *leaf = heed__allocate(ctx, sizeof(*leaf));
-  if (leaf == NULL) return heed__fail_memory(ctx, function, sizeof(*leaf));
-  *leaf = (heed__leaf){.next = x->storage->leaves, .data = x->data, .numel = x->numel};
+static heed_status new_leaf(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
+  const size_t sizes = (size_t)x->ndim * sizeof(*x->shape), bytes = sizeof(heed__leaf) + 2 * sizes;
+  heed__leaf *leaf = allocate_or_spare(ctx, bytes);
+  if (leaf == NULL) return heed__fail_memory(ctx, function, bytes);
+  *leaf = (heed__leaf){.references = 1, .data = x->data, .ndim = x->ndim};
+  memcpy(leaf->dims, x->shape, sizes);
+  memcpy(leaf->dims + x->ndim, x->stride, sizes);
   leaf->wants = x->parameter && x->dtype == HEED_FLOAT32;
   leaf->node = heed__node_new(ctx, 0, 1, 0, 0, 0);
   if (leaf->node == NULL) {
@@ -139,16 +163,39 @@ heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_
     return heed__fail_memory(ctx, function, sizeof(*leaf->node));
   }
   leaf->node->keeps_gradient = true;
-  x->storage->leaves = leaf;
   *out = leaf;
   return HEED_OK;
+}
+
+heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
+  *out = heed__leaf_of(x);
+  if (*out != NULL) return HEED_OK;
+  assert(x->parameter);
+  const heed_status status = new_leaf(ctx, function, x, out);
+  if (status != HEED_OK) return status;
+  (*out)->next = x->storage->leaves;
+  x->storage->leaves = *out;
+  return HEED_OK;
+}
+
+heed_status heed__leaf_begin(heed_context *ctx, const char *function, heed_tensor *x, heed__leaf **out) {
+  if (x->leaf != NULL || x->parameter) return heed__leaf_make(ctx, function, x, out);
+  const heed_status status = new_leaf(ctx, function, x, out);
+  if (status == HEED_OK) x->leaf = *out;
+  return status;
+}
+
+void heed__leaf_drop(heed__leaf *leaf) {
+  if (leaf == NULL || --leaf->references > 0) return;
+  heed_context *ctx = leaf->node->context;
+  heed__node_drop(leaf->node);
+  heed__release(ctx, leaf);
 }
 
 void heed__leaves_free(heed__storage *storage) {
   for (heed__leaf *leaf = storage->leaves, *next; leaf != NULL; leaf = next) {
     next = leaf->next;
-    heed__node_drop(leaf->node);
-    heed__release(storage->context, leaf);
+    heed__leaf_drop(leaf);
   }
   storage->leaves = NULL;
 }

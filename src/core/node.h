@@ -3,8 +3,9 @@
  *
  * A node stands for one recorded operation. A tensor that it computed holds a reference to it, and the node
  * holds references to the nodes and leaves of its inputs and to the tensors that its gradient needs. What no
- * tensor reaches is thus freed by itself. A leaf is a tensor that was not computed and gets a gradient, such
- * as a parameter; it belongs to the storage, so that all aliases of a parameter share it. */
+ * tensor reaches is thus freed by itself. A leaf is a tensor that was not computed and gets a gradient. It
+ * belongs to the tensors that asked for it and their aliases; that of a parameter belongs to the storage, so
+ * that it is shared by all headers that modules make of the parameter, before it exists as well. */
 #ifndef HEED_NODE_H
 #define HEED_NODE_H
 
@@ -51,13 +52,15 @@ struct heed__node {
   heed__node *next; /* of a list of the backward pass, or of those to be freed */
 };
 
-/* A leaf, on its storage's list. */
+/* A leaf; a parameter's is on its storage's list, where address, sizes and strides identify it. */
 typedef struct heed__leaf {
   struct heed__leaf *next;
-  char *data; /* identifies the tensor within the storage, with the shape */
-  int64_t numel;
+  int64_t references;
   bool wants;       /* requires_grad */
   heed__node *node; /* counted; of one output and no gradient */
+  char *data;
+  int ndim;
+  int64_t dims[]; /* ndim sizes, then ndim strides */
 } heed__leaf;
 
 /* A call of an operation, as its gradient wants to know it. */
@@ -99,8 +102,8 @@ void heed__node_spend(heed__node *node);
 /** A node in one block: NULL if out of memory. All fields but the sizes are zero. */
 heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved, int dims, size_t values);
 
-/** Makes sure that the node of an operation with few inputs can be made after it has changed a tensor in
- * place, when nothing may fail any more; and gives that memory back. */
+/** Makes sure that the node of an operation, and the leaf of one input, can be made after it has changed a
+ * tensor in place, when nothing may fail any more; and gives that memory back. */
 HEED_MUST_USE
 heed_status heed__spare_make(heed_context *ctx, const char *function);
 void heed__spare_free(heed_context *ctx);
@@ -108,16 +111,27 @@ void heed__spare_free(heed_context *ctx);
 /** The leaf of x, if it has one: NULL for tensors that were computed, and for parameters that were not used
  * yet. */
 heed__leaf *heed__leaf_of(const heed_tensor *x);
-/** The same, and makes it if there is none. Errors: MEMORY. */
+/** The same for a leaf or a parameter, and makes that of a parameter if there is none. Errors: MEMORY. */
 HEED_MUST_USE
 heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out);
+/** The same for x that may be neither a leaf nor a parameter yet. */
+HEED_MUST_USE
+heed_status heed__leaf_begin(heed_context *ctx, const char *function, heed_tensor *x, heed__leaf **out);
+/** NULL is allowed. */
+static inline heed__leaf *heed__leaf_retain(heed__leaf *leaf) {
+  if (leaf != NULL) leaf->references++;
+  return leaf;
+}
+/** NULL is allowed. */
+void heed__leaf_drop(heed__leaf *leaf);
 void heed__leaves_free(heed__storage *storage);
 void heed__storage_drop(heed__storage *storage);
 
-/** Whether a gradient of x would be wanted; false for all that is not float32. */
+/** Whether a gradient of x would be wanted; leaves that want one are float32. */
 static inline bool heed__wants_gradient(const heed_tensor *x) {
   if (x->node != NULL) return true;
-  if (!x->leaf && !x->parameter) return false;
+  if (x->leaf != NULL) return x->leaf->wants;
+  if (!x->parameter) return false;
   const heed__leaf *leaf = heed__leaf_of(x);
   return leaf != NULL ? leaf->wants : x->dtype == HEED_FLOAT32;
 }

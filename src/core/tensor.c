@@ -27,9 +27,10 @@ static void set_header(heed_tensor *x, heed__storage *storage, heed_dtype dtype,
   x->dtype = dtype;
   x->ndim = ndim;
   x->numel = numel;
-  x->parameter = x->leaf = x->detached = false;
+  x->parameter = x->detached = false;
   x->in_storage = storage != NULL;
   x->node = NULL;
+  x->leaf = NULL;
   x->output = 0;
   for (int i = 0; i < ndim; i++) x->shape[i] = shape[i];
   heed__row_major(ndim, shape, x->stride);
@@ -90,9 +91,9 @@ static void copy_header(heed_tensor *to, const heed_tensor *from) {
   to->ndim = from->ndim;
   to->numel = from->numel;
   to->in_storage = false;
-  to->leaf = false;
   to->detached = from->detached;
   to->node = NULL;
+  to->leaf = NULL;
   to->output = 0;
   memcpy(to->shape, from->shape, (size_t)from->ndim * sizeof(*to->shape));
   memcpy(to->stride, from->stride, (size_t)from->ndim * sizeof(*to->stride));
@@ -107,7 +108,7 @@ static heed_status new_header(heed_context *ctx, const char *function, const hee
   if (x == NULL) return heed__fail_memory(ctx, function, sizeof(*x));
   copy_header(x, view);
   x->parameter = view->parameter;
-  x->leaf = view->leaf;
+  x->leaf = heed__leaf_retain(view->leaf);
   heed__set_node(x, view->node, view->output);
   x->storage->references++;
   *out = x;
@@ -153,6 +154,8 @@ void heed_tensor_free(heed_tensor *x) {
   if (x == NULL || x->storage == NULL) return; /* no storage: on the stack */
   heed__storage *storage = x->storage;
   heed__set_node(x, NULL, 0);
+  if (x->leaf != NULL) heed__leaf_drop(x->leaf);
+  x->leaf = NULL; /* a header in its storage's block stays */
   if (!x->in_storage) heed__release(storage->context, x);
   heed__storage_drop(storage);
 }

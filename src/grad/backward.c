@@ -49,12 +49,12 @@ heed_status heed__pass_push(backward_run *run, heed__node *node) {
 
 /* ---- Sums of gradients ---- */
 
-/* Whether x's elements can be changed without anybody noticing. */
+/* Whether no other tensor shares the elements of x, so that they can be changed. */
 static bool is_alone(const heed_tensor *x) {
   return x->storage->references == 1 && !heed__overlaps_itself(x);
 }
 
-/* *sum += x, without changing tensors that others can see; takes x over, also after an error. */
+/* *sum += x, without changing elements that others share; takes x over, also after an error. */
 static heed_status add_to(heed_context *ctx, heed_tensor **sum, heed_tensor *x) {
   if (*sum == NULL) {
     *sum = x;
@@ -103,16 +103,36 @@ static heed_status pend(backward_run *run, heed__node *node, uint32_t output, he
   return add_to(run->ctx, &node->pending[output], dx);
 }
 
+/* ---- Calls of the host's functions ---- */
+
+char heed__call_begin(heed_context *ctx) {
+  const char first = ctx->message[0];
+  ctx->message[0] = '\0';
+  return first;
+}
+
+heed_status heed__call_end(heed_context *ctx, heed_status status, const char *what, char kept) {
+  if (ctx->message[0] != '\0') return status;
+  ctx->message[0] = kept;
+  return status == HEED_OK ? HEED_OK : heed__fail(ctx, status, "%s failed without a message", what);
+}
+
 /* ---- One node ---- */
 
-/* Calls the hooks of result `output`, in the order in which they were added. */
-static heed_status call_hooks(heed_context *ctx, heed__node *node, uint32_t output) {
+heed_status heed__pass_call_hooks(heed_context *ctx, heed__node *node, uint32_t output) {
   heed_status status = HEED_OK;
   for (heed__tensor_hook *hook = node->hooks; hook != NULL && status == HEED_OK; hook = hook->next) {
     heed_tensor *gradient = node->pending[output], *changed = NULL;
     if (hook->call == NULL || hook->output != output || gradient == NULL) continue;
+    const char kept = heed__call_begin(ctx);
     status = hook->call(hook->user, gradient, &changed);
-    if (status == HEED_OK && changed != NULL) {
+    status = heed__call_end(ctx, status, "register_hook: the hook", kept);
+    if (status == HEED_OK && changed != NULL && !heed__is_tensor_of(ctx, changed)) {
+      status = heed__fail(
+          ctx, HEED_ARGUMENT,
+          "register_hook: the hook gave a tensor of another context; it must be of that of the gradient");
+      heed_tensor_free(changed);
+    } else if (status == HEED_OK && changed != NULL) {
       char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
       if (changed->dtype != HEED_FLOAT32 ||
           !heed__same_shape(changed->ndim, changed->shape, gradient->ndim, gradient->shape)) {
@@ -193,7 +213,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
   heed_status status = HEED_OK;
   bool any = false;
   for (int i = 0; i < node->outputs && status == HEED_OK; i++) {
-    status = call_hooks(ctx, node, (uint32_t)i);
+    status = heed__pass_call_hooks(ctx, node, (uint32_t)i);
     any = any || node->pending[i] != NULL;
   }
   if (status || !any) return status;
@@ -215,7 +235,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
       .dx = dx,
   };
   status = node->gradient->backward(&b);
-  /* the gradients of the results are needed no more, unless somebody asked for them */
+  /* the gradients of the results are needed no more, unless they were asked for */
   for (int i = 0; i < node->outputs && status == HEED_OK; i++) {
     bool asked = node->keeps_gradient;
     for (int k = 0; k < run->asked_count; k++)
@@ -239,7 +259,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
 
 /* ---- The end of a pass ---- */
 
-/* Makes *gradient one whose elements nobody else can see, row-major. */
+/* Makes *gradient row-major, with elements that no other tensor shares. */
 static heed_status own_elements(heed_context *ctx, heed_tensor **gradient) {
   if (is_alone(*gradient) && heed_tensor_is_contiguous(*gradient)) return HEED_OK;
   heed_tensor *copy = NULL;
@@ -256,7 +276,7 @@ static heed_status add_kept(backward_run *run) {
   for (heed__node *node = run->touched; node != NULL && status == HEED_OK; node = node->next) {
     if (!node->keeps_gradient) continue;
     for (int i = 0; i < node->outputs && status == HEED_OK; i++) {
-      if (node->gradient == NULL) status = call_hooks(run->ctx, node, (uint32_t)i);
+      if (node->gradient == NULL) status = heed__pass_call_hooks(run->ctx, node, (uint32_t)i);
       if (status || node->pending[i] == NULL) continue;
       status = own_elements(run->ctx, &node->pending[i]);
       if (status == HEED_OK && node->grad[i] != NULL)
@@ -355,8 +375,8 @@ heed_status heed__name_failure(heed_context *ctx, const char *function, heed_sta
   return heed__fail(ctx, status, "%s: %s", function, text);
 }
 
-static heed_status go(backward_run *run, const char *function, int count, const heed_tensor *const *y,
-                      const heed_tensor *const *dy) {
+heed_status heed__pass_go(heed__pass *run, const char *function, int count, const heed_tensor *const *y,
+                          const heed_tensor *const *dy) {
   heed_context *ctx = run->ctx;
   heed_status status = HEED_OK;
   for (int i = 0; i < count && status == HEED_OK; i++)
@@ -368,7 +388,7 @@ static heed_status go(backward_run *run, const char *function, int count, const 
   return status;
 }
 
-static heed_status check_count(heed_context *ctx, const char *function, const char *argument, int count) {
+heed_status heed__pass_check_count(heed_context *ctx, const char *function, const char *argument, int count) {
   if (count > 0) return HEED_OK;
   return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %d; it must be 1 or more", function, argument, count);
 }
@@ -387,7 +407,7 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
                           const heed_tensor *const *dy, const heed_backward_options *options) {
   HEED__ENTER(ctx, "backward", y);
   backward_run run = {.ctx = ctx};
-  heed_status status = check_count(ctx, "backward", "count", count);
+  heed_status status = heed__pass_check_count(ctx, "backward", "count", count);
   if (status == HEED_OK) status = heed__check_tensors(ctx, "backward", "y", count, y);
   for (int i = 0; i < count && dy != NULL && status == HEED_OK; i++) {
     if (dy[i] != NULL) status = heed__check_tensors(ctx, "backward", "dy", 1, &dy[i]);
@@ -401,7 +421,7 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
   const struct heed__recorder *recorder = ctx->recorder;
   ctx->recorder = NULL;
   ctx->backward = &run;
-  status = go(&run, "backward", count, y, dy);
+  status = heed__pass_go(&run, "backward", count, y, dy);
   if (status == HEED_OK) status = heed__pass_end(&run);
   ctx->backward = NULL;
   ctx->recorder = recorder;
@@ -423,7 +443,7 @@ heed_status heed__backward_within(heed_context *ctx, const char *function, uint6
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
     heed__node *node = heed__pass_next(run);
     if (status == HEED_OK) status = heed__pass_through(run, node);
-    if (status == HEED_OK) heed__node_spend(node); /* nobody else has it */
+    if (status == HEED_OK) heed__node_spend(node); /* nothing else leads to it */
   }
   ctx->recorder = recorder;
   for (int k = 0; k < nx && status == HEED_OK; k++) {
@@ -433,81 +453,4 @@ heed_status heed__backward_within(heed_context *ctx, const char *function, uint6
     leaf->node->pending[0] = NULL;
   }
   return status;
-}
-
-/* Finds the nodes of what is asked for, and the oldest of them. */
-static heed_status find_asked(backward_run *run) {
-  heed_context *ctx = run->ctx;
-  run->oldest = UINT64_MAX;
-  for (int k = 0; k < run->asked_count; k++) {
-    const heed_tensor *x = run->asked[k];
-    if (!heed__wants_gradient(x))
-      return heed__fail(ctx, HEED_ARGUMENT,
-                        "grad: input %d wants no gradient; call requires_grad_ on it before", k + 1);
-    run->asked_node[k] = x->node;
-    if (x->node == NULL) {
-      heed__leaf *leaf;
-      const heed_status status = heed__leaf_make(ctx, "grad", x, &leaf);
-      if (status) return status;
-      run->asked_node[k] = leaf->node;
-    }
-    run->oldest = run->asked_node[k]->order < run->oldest ? run->asked_node[k]->order : run->oldest;
-  }
-  return HEED_OK;
-}
-
-/* The gradients that were asked for, as new tensors. */
-static heed_status take_asked(backward_run *run) {
-  for (int k = 0; k < run->asked_count; k++) {
-    heed__node *node = run->asked_node[k];
-    if (node->is_touched && node->gradient == NULL) {
-      bool again = false; /* asked for twice: hooks run once */
-      for (int j = 0; j < k; j++) again = again || run->asked_node[j] == node;
-      const heed_status status = again ? HEED_OK : call_hooks(run->ctx, node, run->asked[k]->output);
-      if (status) return status;
-    }
-    heed_tensor *gradient = node->is_touched ? node->pending[run->asked[k]->output] : NULL;
-    if (gradient == NULL) continue;
-    const heed_status status = heed__clone(run->ctx, "grad", gradient, &run->result[k]);
-    if (status) return status;
-  }
-  return HEED_OK;
-}
-
-heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, const heed_tensor *const *dy,
-                      int nx, const heed_tensor *const *x, heed_tensor **dx,
-                      const heed_backward_options *options) {
-  HEED__ENTER(ctx, "grad", y, x, dx);
-  backward_run run = {.ctx = ctx, .asked_count = nx, .asked = x, .result = dx};
-  heed_status status = check_count(ctx, "grad", "ny", ny);
-  if (status == HEED_OK) status = check_count(ctx, "grad", "nx", nx);
-  if (status == HEED_OK) status = heed__check_tensors(ctx, "grad", "y", ny, y);
-  if (status == HEED_OK) status = heed__check_tensors(ctx, "grad", "x", nx, x);
-  for (int i = 0; i < ny && dy != NULL && status == HEED_OK; i++) {
-    if (dy[i] != NULL) status = heed__check_tensors(ctx, "grad", "dy", 1, &dy[i]);
-  }
-  if (status == HEED_OK) status = heed__pass_options(ctx, "grad", options, &run.options);
-  if (status) return status;
-  if (ctx->backward != NULL)
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "grad: a backward pass is running; a hook or a function must not begin another one");
-  const size_t bytes = heed__array_bytes((uint64_t)nx, sizeof(heed__node *));
-  run.asked_node = heed__allocate(ctx, bytes);
-  if (run.asked_node == NULL) return heed__fail_memory(ctx, "grad", bytes);
-  for (int k = 0; k < nx; k++) dx[k] = NULL;
-  const struct heed__recorder *recorder = ctx->recorder;
-  ctx->recorder = NULL;
-  ctx->backward = &run;
-  status = find_asked(&run);
-  if (status == HEED_OK) status = go(&run, "grad", ny, y, dy);
-  if (status == HEED_OK) status = take_asked(&run);
-  ctx->backward = NULL;
-  ctx->recorder = recorder;
-  heed__pass_clean(&run, status == HEED_OK && !run.options.retain_graph);
-  heed__release(ctx, run.asked_node);
-  for (int k = 0; k < nx && status; k++) {
-    heed_tensor_free(dx[k]);
-    dx[k] = NULL;
-  }
-  return heed__name_failure(ctx, "grad", status);
 }

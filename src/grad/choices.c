@@ -58,6 +58,13 @@ static void dropout_slope(float *dx, const float *dy, const void *a, const void 
 
 /* ---- maximum, minimum, where, masks ---- */
 
+/* dx[i] = row(dy, mask), if it is wanted. */
+static heed_status masked_gradient(heed__backward *b, int i, heed__gradient_row *row, const double *numbers,
+                                   const heed_tensor *mask) {
+  if (!heed__backward_wants(b, i)) return HEED_OK;
+  return heed__mask_gradient(b->ctx, b->function, row, numbers, b->dy[0], mask, &b->dx[i]);
+}
+
 static heed_status slopes_of_two(heed__backward *b, heed__gradient_row *row) {
   heed_tensor first, second;
   const heed_tensor *x = heed__backward_input(b, 0, &first), *y = heed__backward_input(b, 1, &second);
@@ -76,19 +83,19 @@ heed_status heed__minimum_backward(heed__backward *b) {
 heed_status heed__where_backward(heed__backward *b) {
   heed_tensor condition;
   const heed_tensor *mask = heed__backward_input(b, 0, &condition);
-  const heed_status status = heed__backward_map(b, 1, where_true_slope, NULL, mask, NULL);
-  return status ? status : heed__backward_map(b, 2, where_false_slope, NULL, mask, NULL);
+  const heed_status status = masked_gradient(b, 1, where_true_slope, NULL, mask);
+  return status ? status : masked_gradient(b, 2, where_false_slope, NULL, mask);
 }
 
 heed_status heed__masked_fill_backward(heed__backward *b) {
   heed_tensor mask;
-  return heed__backward_map(b, 0, where_false_slope, NULL, heed__backward_input(b, 1, &mask), NULL);
+  return masked_gradient(b, 0, where_false_slope, NULL, heed__backward_input(b, 1, &mask));
 }
 
 heed_status heed__dropout_backward(heed__backward *b) {
   heed_tensor kept;
   if (!heed__backward_has(b, 1)) return heed__backward_same(b, 0);
-  return heed__backward_map(b, 0, dropout_slope, b->values, heed__backward_input(b, 1, &kept), NULL);
+  return masked_gradient(b, 0, dropout_slope, b->values, heed__backward_input(b, 1, &kept));
 }
 
 heed_status heed__tril_backward(heed__backward *b) {
@@ -108,7 +115,7 @@ static double number_in(const heed__saved *saved) {
 
 /* The gradient of input i where mask holds. */
 static heed_status through(heed__backward *b, int i, heed_status status, heed_tensor *mask) {
-  if (status == HEED_OK) status = heed__backward_map(b, i, where_true_slope, NULL, mask, NULL);
+  if (status == HEED_OK) status = masked_gradient(b, i, where_true_slope, NULL, mask);
   heed_tensor_free(mask);
   return status;
 }

@@ -40,7 +40,7 @@ struct heed__backward {
   heed__node *node;
   const heed_tensor *const *dy; /* a gradient for each result, NULL: none; float32, of any strides */
   const void *values;           /* what the operation recorded beside tensors */
-  heed_tensor **dx;             /* a place for each input */
+  heed_tensor **dx;             /* one for each input, NULL at first */
 };
 
 static inline bool heed__backward_wants(const heed__backward *b, int i) {
@@ -84,6 +84,12 @@ HEED_MUST_USE
 heed_status heed__backward_within(heed_context *ctx, const char *function, uint64_t after, int count,
                                   const heed_tensor *const *y, const heed_tensor *const *dy, int nx,
                                   heed_tensor *const *x, heed_tensor **dx);
+
+/** Around the call of a function of the host's, which may fail without a message: `what` failed, then. _end
+ * receives what _begin gave, and returns status. (backward.c) */
+char heed__call_begin(heed_context *ctx);
+HEED_MUST_USE
+heed_status heed__call_end(heed_context *ctx, heed_status status, const char *what, char kept);
 
 /** Zeros in the shape of input i. (broadcast.c) */
 HEED_MUST_USE

@@ -1,4 +1,4 @@
-/* A backward pass in progress, for backward.c and steps.c. */
+/* A backward pass in progress, for backward.c, backward_steps.c and grad.c. */
 #ifndef HEED_GRAD_PASS_H
 #define HEED_GRAD_PASS_H
 
@@ -19,6 +19,9 @@ typedef struct heed__pass {
   heed_tensor **result;
 } heed__pass;
 
+/** A number of tensors, which must be 1 or more. */
+HEED_MUST_USE
+heed_status heed__pass_check_count(heed_context *ctx, const char *function, const char *argument, int count);
 HEED_MUST_USE
 heed_status heed__pass_options(heed_context *ctx, const char *function, const heed_backward_options *given,
                                heed_backward_options *out);
@@ -31,6 +34,13 @@ HEED_MUST_USE
 heed_status heed__pass_push(heed__pass *pass, heed__node *node);
 /** The youngest node that waits; pass->count must not be 0. */
 heed__node *heed__pass_next(heed__pass *pass);
+/** Begins at all of y, and goes through the nodes until none waits. */
+HEED_MUST_USE
+heed_status heed__pass_go(heed__pass *pass, const char *function, int count, const heed_tensor *const *y,
+                          const heed_tensor *const *dy);
+/** Calls the hooks of result `output`, in the order in which they were added. */
+HEED_MUST_USE
+heed_status heed__pass_call_hooks(heed_context *ctx, heed__node *node, uint32_t output);
 /** Goes through one node: its hooks, its gradient, and on to its inputs. */
 HEED_MUST_USE
 heed_status heed__pass_through(heed__pass *pass, heed__node *node);

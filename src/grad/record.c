@@ -172,7 +172,7 @@ static heed_status record(heed_context *ctx, const heed__call *call) {
     if (status) goto done;
     wants = wants || heed__wants_gradient(x);
   }
-  if (!wants || first->dtype != HEED_FLOAT32) {
+  if (!wants || !heed__is_differentiable(first->dtype)) {
     return first->node != NULL ? forget(ctx, first) : HEED_OK;
   }
   if (gradient->backward == NULL) {
@@ -238,6 +238,7 @@ static heed_status keep(heed_context *ctx, int op, int inputs, const heed_tensor
     if (status == HEED_OK) status = heed__clone(ctx, gradient->function, x, &copy[i]);
     if (status != HEED_OK) return status;
     heed__set_node(copy[i], x->node, x->output);
+    if (x->node == NULL) copy[i]->leaf = heed__leaf_retain(heed__leaf_of(x));
     input[i] = copy[i];
   }
   return HEED_OK;
@@ -265,9 +266,33 @@ typedef struct own_function {
   char name[64];
 } own_function;
 
+/* What a function of the host's gave as the gradient of input i. */
+static heed_status check_given(const heed__backward *b, int i) {
+  char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
+  const heed__saved *x = &b->node->saved[i];
+  const heed_tensor *dx = b->dx[i];
+  if (dx == NULL) return HEED_OK;
+  if (!heed__is_tensor_of(b->ctx, dx))
+    return heed__fail(b->ctx, HEED_ARGUMENT,
+                      "%s: gradient %d is of another context; it must be of the context of x[%d]",
+                      b->function, i, i);
+  if (dx->dtype == HEED_FLOAT32 && heed__same_shape(dx->ndim, dx->shape, x->ndim, x->dims)) return HEED_OK;
+  return heed__fail(b->ctx, dx->dtype == HEED_FLOAT32 ? HEED_SHAPE : HEED_DTYPE,
+                    "%s: gradient %d is %s %s; it must be float32 %s, the shape of x[%d]", b->function, i,
+                    heed_dtype_name(dx->dtype), heed__shape_text(have, dx->ndim, dx->shape),
+                    heed__shape_text(want, x->ndim, x->dims), i);
+}
+
 static heed_status own_backward(heed__backward *b) {
   const own_function *own = b->values;
-  return own->function.backward(own->function.user, b->node->outputs, b->dy, b->node->inputs, b->dx);
+  char what[sizeof(own->name) + sizeof(": the gradient")];
+  snprintf(what, sizeof(what), "%s: the gradient", own->name);
+  const char before = heed__call_begin(b->ctx);
+  heed_status status =
+      own->function.backward(own->function.user, b->node->outputs, b->dy, b->node->inputs, b->dx);
+  status = heed__call_end(b->ctx, status, what, before);
+  for (int i = 0; i < b->node->inputs && status == HEED_OK; i++) status = check_given(b, i);
+  return status;
 }
 
 static void own_release(void *values) {
@@ -292,8 +317,8 @@ heed_status heed_record(heed_context *ctx, const heed_function *f, int inputs, c
   if (outputs < 1)
     return heed__fail(ctx, HEED_ARGUMENT, "record: outputs is %d; it must be 1 or more", outputs);
   for (int i = 0; i < outputs; i++) {
-    if (y[i]->dtype != HEED_FLOAT32)
-      return heed__fail(ctx, HEED_DTYPE, "record: y[%d] is %s; it must be float32", i,
+    if (!heed__is_differentiable(y[i]->dtype))
+      return heed__fail(ctx, HEED_DTYPE, "record: y[%d] is %s; it must be float32, bfloat16 or float16", i,
                         heed_dtype_name(y[i]->dtype));
   }
   *recorded = false;

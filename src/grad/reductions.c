@@ -149,7 +149,8 @@ static void magnitude_slope(float *dx, const float *share, const void *a, const 
 
 /* dx = dy, divided evenly among the elements that equal the extreme one. */
 static heed_status even_gradient(heed__backward *b, bool magnitudes) {
-  heed_tensor x_header, y_header, *dy = NULL, *y = NULL, *sizes = NULL, *equal = NULL, *count = NULL;
+  heed_tensor x_header, y_header, *dy = NULL, *y = NULL, *sizes = NULL, *equal = NULL, *count = NULL,
+                                  *share = NULL;
   const heed_tensor *x = heed__backward_input(b, 0, &x_header), *compared = x;
   int dims[HEED_MAX_DIMS], ndims = 0;
   for (int d = 0; d < x->ndim; d++) {
@@ -164,11 +165,12 @@ static heed_status even_gradient(heed__backward *b, bool magnitudes) {
   }
   if (status == HEED_OK) status = heed_eq(b->ctx, compared, y, &equal);
   if (status == HEED_OK) status = heed_sum(b->ctx, equal, ndims, dims, true, &count);
-  if (status == HEED_OK) status = heed_div(b->ctx, dy, count, &dy);
+  if (status == HEED_OK) status = heed_div(b->ctx, dy, count, &share); /* dy has other readers */
   if (status == HEED_OK)
-    status = heed__map_gradient(b->ctx, b->function, magnitudes ? magnitude_slope : equal_slope, NULL, dy, x,
-                                y, &b->dx[0]);
+    status = heed__map_gradient(b->ctx, b->function, magnitudes ? magnitude_slope : equal_slope, NULL, share,
+                                x, y, &b->dx[0]);
   heed_tensor_free(dy);
+  heed_tensor_free(share);
   heed_tensor_free(y);
   heed_tensor_free(sizes);
   heed_tensor_free(equal);

@@ -26,16 +26,10 @@ heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
   if (on && x->dtype != HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "requires_grad: x is %s; it must be float32 to have a gradient",
                       heed_dtype_name(x->dtype));
-  const bool was = x->leaf;
-  x->leaf = true;
   heed__leaf *leaf;
-  const heed_status status = heed__leaf_make(ctx, "requires_grad", x, &leaf);
-  if (status) {
-    x->leaf = was;
-    return status;
-  }
-  leaf->wants = on;
-  return HEED_OK;
+  const heed_status status = heed__leaf_begin(ctx, "requires_grad", x, &leaf);
+  if (status == HEED_OK) leaf->wants = on;
+  return status;
 }
 
 static const heed__node *node_of(const heed_tensor *x) {
@@ -73,11 +67,9 @@ heed_status heed_tensor_set_grad(heed_tensor *x, const heed_tensor *grad) {
     status = heed__clone(ctx, "grad", grad, &kept);
   else if (grad != NULL)
     status = heed_tensor_detach(ctx, grad, &kept);
-  const bool was = x->leaf;
-  x->leaf = true; /* a tensor that wants no gradient can be given one, too */
-  if (status == HEED_OK) status = heed__leaf_make(ctx, "grad", x, &leaf);
+  /* a tensor that wants no gradient can be given one, too */
+  if (status == HEED_OK) status = heed__leaf_begin(ctx, "grad", x, &leaf);
   if (status) {
-    x->leaf = was;
     heed_tensor_free(kept);
     return status;
   }

@@ -140,7 +140,11 @@ heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, c
 heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst, const heed_tensor *src) {
   heed_tensor *made = NULL;
   heed_status status = heed__check_expands(ctx, function, "the source", src, dst->ndim, dst->shape);
-  if (status || heed__same_view(dst, src)) goto done;
+  if (status) goto done;
+  if (heed__same_view(dst, src)) {
+    if (ctx->recorder != NULL) status = ctx->recorder->check_write(ctx, function, dst);
+    goto done;
+  }
   status = heed__check_target(ctx, function, dst);
   if (status) goto done;
   status = heed__copy_if_overlapping(ctx, function, dst, &src, &made);

@@ -61,7 +61,7 @@ typedef struct chunks {
 
 /* dweight (+)= dlogitsᵀ x, some of its rows at a time. */
 static bool add_weight_gradient(const chunks *c, int64_t first, int64_t count) {
-  const int64_t classes = c->losses->classes, step = heed__max(1, ADDED_FLOATS / c->d);
+  const int64_t classes = c->losses->classes, step = heed__max(1, ADDED_FLOATS / heed__max(1, c->d));
   for (int64_t row = 0; row < classes; row += step) {
     const int64_t some = heed__min(step, classes - row);
     float *to = c->dweight + row * c->d;

@@ -143,7 +143,7 @@ local function call(self, ...)
   local outputs, shapes, places = {}, {}, { n = results.n }
   for i = 1, results.n do
     local y = results[i]
-    if E.is_tensor(y) and y.dtype == "float32" and not contains(ctx[STATE].plain, y) then
+    if E.is_differentiable(y) and not contains(ctx[STATE].plain, y) then
       if y.requires_grad or contains(tensors, y) then
         y = y:detach() -- an input itself, or a view of one
         results[i] = y

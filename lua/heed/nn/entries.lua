@@ -144,6 +144,11 @@ function E.is_tensor(value)
   return kind == "tensor" or kind == "parameter"
 end
 
+local DIFFERENTIABLE = { float32 = true, bfloat16 = true, float16 = true }
+
+--- Whether the value is a tensor that can lead to a gradient.
+function E.is_differentiable(value) return E.is_tensor(value) and DIFFERENTIABLE[value.dtype] == true end
+
 local GENERATOR = getmetatable(core.default_generator)
 --- Whether a value is a heed.Generator.
 function E.is_generator(value) return type(value) == "userdata" and getmetatable(value) == GENERATOR end

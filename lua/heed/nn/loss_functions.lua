@@ -234,7 +234,13 @@ function losses.binary_cross_entropy(input, target, ...)
     E.reject(method, "input", input, "probabilities from 0 to 1; for scores, use binary_cross_entropy_with_logits")
   end
   input = input:float()
-  local loss = (target - 1) * (-input):log1p():clamp(-100) - target * input:log():clamp(-100)
+  local plain = input:detach()
+  local loss = (target - 1) * (-plain):log1p():clamp(-100) - target * plain:log():clamp(-100)
+  if input.requires_grad and core.is_grad_enabled() then
+    -- PyTorch's gradient, which is finite for probabilities of 0 and 1, of a term that is 0
+    local slope = (plain - target:detach()) / ((1 - plain) * plain):clamp(1e-12)
+    loss = loss + slope * (input - plain)
+  end
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
@@ -246,7 +252,7 @@ function losses.binary_cross_entropy_with_logits(input, target, ...)
   if weight ~= nil then E.check_operand(weight, method, "weight") end
   if positive ~= nil then E.check_operand(positive, method, "pos_weight") end
   reduction = check_reduction(reduction, method)
-  local log_sigmoid = input:clamp { max = 0 } - (-input:abs()):exp():log1p()
+  local log_sigmoid = input:minimum(0) - (-input:abs()):exp():log1p() -- as in logsigmoid
   local loss = (1 - target) * input
   if positive then
     loss = loss - ((positive - 1) * target + 1) * log_sigmoid

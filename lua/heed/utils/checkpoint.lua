@@ -55,8 +55,9 @@ local function fresh_arguments(kept)
       end
       arguments[i] = tensor:detach()
       if kept[i].wants then
-        arguments[i]:requires_grad_(true)
-        leaves[#leaves + 1], places[#places + 1] = arguments[i], kept[i].place
+        local leaf = arguments[i]:float():requires_grad_(true)
+        leaves[#leaves + 1], places[#places + 1] = leaf, kept[i].place
+        arguments[i] = mode.run(true, nil, leaf.to, leaf, tensor.dtype) -- leaf itself, or in low precision
       end
     end
   end
@@ -65,8 +66,9 @@ end
 
 local function make_backward(f, kept, states, outputs)
   return function(gradients)
+    local after = primitives.recorded_count()
     local arguments, leaves, places = fresh_arguments(kept)
-    local after, before = primitives.recorded_count(), exchange(states)
+    local before = exchange(states)
     local results = pack(pcall(mode.run, true, nil, f, unpack(arguments, 1, arguments.n)))
     exchange(before)
     if not results[1] then error(results[2], 0) end
@@ -108,7 +110,7 @@ return function(f, ...)
   local outputs, tensors = {}, {}
   for i = 1, results.n do
     local y = results[i]
-    if E.is_tensor(y) and y.dtype == "float32" then
+    if E.is_differentiable(y) then
       if y.requires_grad then
         y = y:detach() -- an argument or a parameter itself
         results[i] = y
