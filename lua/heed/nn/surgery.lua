@@ -83,9 +83,8 @@ function surgery.ablate(self, heads, options)
       local at = head - context.heads[1] + 1
       if at >= 1 and head <= context.heads[2] then
         changed = changed or z:clone()
-        local into = changed:select(3, at)
-        if type(value) ~= "number" then check_broadcasts(value, into.shape) end
-        into:copy_(type(value) == "number" and core.full({ 1 }, value) or value)
+        if type(value) ~= "number" then check_broadcasts(value, changed:select(3, at).shape) end
+        changed[{ {}, {}, at }] = value
       end
     end
     return changed
@@ -114,7 +113,7 @@ function surgery.patch(self, head, weights)
         shape[2], shape[3], shape[1], shape[2], shape[3], head)
     end
     pattern = pattern:clone()
-    pattern:select(2, at):copy_(weights)
+    pattern[{ {}, at }] = weights
     return pattern
   end)
 end
