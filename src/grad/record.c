@@ -206,11 +206,12 @@ static heed_status check_write(heed_context *ctx, const char *function, const he
   if (x->node == NULL && heed__wants_gradient(x))
     return heed__fail(
         ctx, HEED_ARGUMENT,
-        "%s: the tensor that is written is a leaf that wants a gradient; change it under no_grad", function);
+        "%s: the tensor that is written is a leaf that requires a gradient; write to it under no_grad",
+        function);
   if (x->node != NULL && x->node->gradient->is_view)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: the tensor that is written is a view of one that is recorded; change that one "
-                      "(x[i] = value), or a clone",
+                      "%s: the tensor that is written is a view of a recorded tensor; write to that tensor "
+                      "(x[i] = value), or to a clone",
                       function);
   return heed__spare_make(ctx, function);
 }

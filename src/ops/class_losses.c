@@ -38,8 +38,8 @@ static heed_status take_weight(heed_context *ctx, heed__class_losses *l, const c
     return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must be [%" PRId64 "], one for each class",
                       function, heed__shape_text(text, weight->ndim, weight->shape), l->classes);
   if (ctx->recorder != NULL && heed__wants_gradient(weight))
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: weight wants a gradient, and there is none for it; use weight:detach()", function);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: weight requires a gradient, and has none; use weight:detach()",
+                      function);
   status = heed__as_contiguous(ctx, function, weight, HEED_FLOAT32, &packed, &l->made[1]);
   if (status != HEED_OK) return status;
   l->weight = (const float *)(const void *)packed->data;

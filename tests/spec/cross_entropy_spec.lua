@@ -70,7 +70,7 @@ describe("the gradient of cross_entropy", function()
   it("does not exist for the classes' weights, which is said", function()
     local x, weight = leaf(2, 3), heed.ones(3):requires_grad_(true)
     recorded(function()
-      fails("cross_entropy: weight wants a gradient, and there is none for it; use weight:detach()",
+      fails("cross_entropy: weight requires a gradient, and has none; use weight:detach()",
         F.cross_entropy, x, { 1, 2 }, { weight = weight })
     end)
   end)
