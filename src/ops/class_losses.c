@@ -127,9 +127,12 @@ heed_status heed__class_losses_begin(heed_context *ctx, heed__class_losses *l, c
     return heed__fail(
         ctx, HEED_SHAPE,
         "%s: %s is %s and target is %s; target must have the shape of %s without dimension %d, the "
-        "classes",
+        "classes%s",
         function, logits, heed__shape_text(text, ndim, shape),
-        heed__shape_text(target_text, target->ndim, target->shape), logits, dim + 1);
+        heed__shape_text(target_text, target->ndim, target->shape), logits, dim + 1,
+        ndim == 3 && dim == 1 && heed__same_shape(target->ndim, target->shape, ndim - 1, shape)
+            ? "; if the classes are last, use input:flatten(1, 2) and target:flatten()"
+            : "");
   status = heed__as_contiguous(ctx, function, target, HEED_INT64, &packed, &l->made[0]);
   if (status != HEED_OK) return status;
   l->target = (const int64_t *)(const void *)packed->data;

@@ -75,6 +75,14 @@ describe("the gradient of cross_entropy", function()
     end)
   end)
 
+  it("says how classes in the last dimension are given", function()
+    fails("cross_entropy: input is [2, 5, 3] and target is [2, 5]; target must have the shape of input without "
+      .. "dimension 2, the classes; if the classes are last, use input:flatten(1, 2) and target:flatten()",
+      F.cross_entropy, heed.ones(2, 5, 3), heed.ones(2, 5):long())
+    fails("cross_entropy: input is [2, 5, 3] and target is [5, 2]; target must have the shape of input without "
+      .. "dimension 2, the classes", F.cross_entropy, heed.ones(2, 5, 3), heed.ones(5, 2):long())
+  end)
+
   it("is known to have changed logits", function()
     local x = leaf(2, 3)
     recorded(function()
