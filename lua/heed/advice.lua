@@ -127,6 +127,8 @@ add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
 add("heed", "version_", "write heed.version")
 
+add("heed.autograd", "set_detect_anomaly", "write heed.autograd.detect_anomaly(true), or detect_anomaly(f)")
+add("heed.utils", "tensorboard", "heed.plot draws charts: plot.line(losses, {file = \"loss.svg\"})")
 add("heed.nn.init", "orthogonal_ sparse_ dirac_", NO_ALGEBRA .. ": kaiming_uniform_ and xavier_uniform_ are here")
 local DATASET = "a dataset is a tensor, a list, or any object with the methods get(self, i) and len(self)"
 add("heed.utils.data", "Dataset IterableDataset", DATASET)

@@ -122,6 +122,8 @@ describe("an unknown name", function()
     raises("mine has no function or field 'knwon'; did you mean 'known'?", function() return t.knwon end)
     assert.is_nil(t._name)
     assert.is_nil(t[1])
+    raises("heed.nn.utils has no function or field 'clip_grad_norm'; did you mean 'clip_grad_norm_'?",
+      function() return heed.nn.utils.clip_grad_norm end)
   end)
 end)
 
