@@ -308,9 +308,9 @@ describe("the state of an optimiser", function()
     local adam = optim.Adam(m:named_parameters())
     fails("load_state_dict: the state is of another model or optimiser:\n"
       .. "  parameter 'weight' has no exp_avg\n  parameter 'weight' has no exp_avg_sq\n"
-      .. "  parameter 'weight' has momentum_buffer, which Adam does not\n"
+      .. "  parameter 'weight' has momentum_buffer, which Adam does not use\n"
       .. "  parameter 'bias' has no exp_avg\n  parameter 'bias' has no exp_avg_sq\n"
-      .. "  parameter 'bias' has momentum_buffer, which Adam does not",
+      .. "  parameter 'bias' has momentum_buffer, which Adam does not use",
       adam.load_state_dict, adam, optimiser:state_dict())
     local renamed = optim.SGD({ { "w", m.weight }, { "bias", m.bias } }, { momentum = 0.9 })
     fails("load_state_dict: the state is of another model or optimiser:\n"

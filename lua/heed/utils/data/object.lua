@@ -7,7 +7,7 @@ local raw = compat.raw
 
 local M = {}
 
-local VALUES, KIND = {}, {}
+local VALUES, KIND = {}, E.OBJECT_CLASS
 
 --- A key for messages, with the nearest of the names, the keys of further arguments.
 local function described(key, ...)
@@ -53,6 +53,9 @@ function M.class(name, readable, methods, yields)
     if shown[key] then return values_of(self, key)[key] end
     if type(key) == "number" and item then return item(self, key) end
     if type(key) == "string" and key:find "^_" then return nil end
+    if type(key) == "number" and public.iter then
+      E.fail("heed.%s: the index is %s; write for x, y in loader:iter() do", name, E.what(key))
+    end
     E.fail("heed.%s: there is no method or field %s", name, described(key, public, shown))
   end
   class.meta.__newindex = core.frame(function(_, key)
@@ -62,6 +65,9 @@ function M.class(name, readable, methods, yields)
     class.meta.__call = core.frame(function()
       E.fail("heed.%s: it is called; write for x, y in loader:iter() do", name)
     end)
+    function class.meta.__pairs() -- level 3: whoever called pairs
+      error(("heed.%s: pairs is called; write for x, y in loader:iter() do"):format(name), 3)
+    end
   end
   if methods.len then class.meta.__len = function(self) return public.len(self) end end
   class.meta.__tostring = core.frame(function(self)
