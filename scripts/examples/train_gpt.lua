@@ -203,6 +203,7 @@ end
 -- ---- Files --------------------------------------------------------------------------------------
 
 local step, curve = 0, {} -- steps done; {step, training loss, validation loss} of each validation
+local sum, steps, smooth = 0, 0, nil -- of the training losses since the last validation; smooth: for the bar
 local checkpoint = o.out .. "/training.safetensors"
 
 -- What must be the same when a training goes on. (--steps is in the learning rates: with more, they fall later.)
@@ -217,7 +218,7 @@ end
 local objects = { model = model, optimizer = optimizer, scheduler = scheduler, data = data }
 
 local function save()
-  local run = { step = step, settings = settings(), curve = curve }
+  local run = { step = step, settings = settings(), curve = curve, sum = sum, steps = steps, smooth = smooth }
   for name, object in pairs(objects) do run[name] = object end
   assert(heed.save(checkpoint, run))
   assert(model:save_pretrained(o.out))
@@ -239,6 +240,7 @@ local function resume()
   end
   found = assert(heed.utils.load_checkpoint(checkpoint, objects))
   step, curve = found.step, found.curve
+  sum, steps, smooth = found.sum, found.steps, found.smooth
 end
 
 -- ---- The run ------------------------------------------------------------------------------------
@@ -249,7 +251,6 @@ local every = o.validate or math.max(50, math.floor(o.steps / 20))
 print(("%d parameters, %d characters of text, %d different"):format(size, #all, #characters))
 
 local bar = heed.utils.progress(o.steps, { unit = "tokens", first = math.min(step, o.steps) })
-local sum, steps, smooth = 0, 0, nil -- of the training losses since the last validation
 
 local function report()
   local loss = validate()

@@ -261,7 +261,8 @@ describe("examples of training", function()
   it("save after Ctrl-C, and go on to the same bits", function()
     local arguments = "--steps 1500 --validate 500 --dropout 0.1 "
     check(gpt(arguments))
-    local weights = support.read(folder .. "/model.safetensors")
+    local weights, picture = support.read(folder .. "/model.safetensors"), support.read(folder .. "/loss.svg")
+    local state = support.read(folder .. "/training.safetensors")
     os.remove(folder .. "/training.safetensors")
     -- interrupted when the first line of progress is there
     local result = support.run(([[log=%s/log
@@ -273,6 +274,8 @@ describe("examples of training", function()
     local out = check(gpt("--resume " .. arguments))
     assert.falsy(out:find("step 75/", 1, true))
     assert.are.equal(weights, support.read(folder .. "/model.safetensors"))
+    assert.is_true(state == support.read(folder .. "/training.safetensors"))
+    assert.are.equal(picture, support.read(folder .. "/loss.svg"))
     result = gpt("--resume --width 32 " .. arguments)
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("has\n  600 characters --layers 1 --heads 2 --width 16", 1, true), result.err)
