@@ -577,7 +577,19 @@ describe("with recording on", function()
 
     it("refuses what cannot be one", function()
       local both = { forward = print, backward = print }
-      raises("Function: name is nil; it must be a string", function() autograd.Function(nil, both) end)
+      raises('Function: name is a table; it must be a string, as in Function("Clip", {forward = ..., backward = ...})',
+        function() autograd.Function(both) end)
+      local twice = autograd.Function("Twice", { forward = function(ctx, x, field)
+        return ctx[field] and x * 2
+      end, backward = function(_, dy) return dy * 2 end })
+      raises("apply: it is called with a colon; write Twice.apply(x)", function()
+        local y = twice:apply(leaf { 1 })
+        return y
+      end)
+      fails("heed.autograd.Function: ctx has no 'save_for_backward'; write ctx:save(x, ...)", twice, leaf { 1 },
+        "save_for_backward")
+      fails("heed.autograd.Function: ctx has no 'saved_tensors'; write ctx:saved(), which gives all of them", twice,
+        leaf { 1 }, "saved_tensors")
       raises("Function: name is a string ('a b'); it must be a name of at most 50 letters, digits and underscores",
         function() autograd.Function("a b", both) end)
       raises("Function: backward is nil; it must be a function", function()
