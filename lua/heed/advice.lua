@@ -135,7 +135,8 @@ add("heed.optim.lr_scheduler", "get_cosine_schedule_with_warmup get_linear_sched
   "SequentialLR joins LinearLR, a warm-up, and another schedule; LambdaLR takes a function")
 add("module", "register_full_backward_hook register_backward_hook register_full_backward_pre_hook",
   "gradients are those of tensors: y:register_hook(f), or weight:register_hook(f)")
-everywhere("use_reentrant preserve_rng_state", "heed.utils.checkpoint always draws the same random numbers: leave it out")
+everywhere("use_reentrant preserve_rng_state",
+  "heed.utils.checkpoint always draws the same random numbers: leave it out")
 add("heed.autograd", "set_detect_anomaly", "write heed.autograd.detect_anomaly(true), or detect_anomaly(f)")
 add("heed.utils", "tensorboard", "heed.plot draws charts: plot.line(losses, {file = \"loss.svg\"})")
 add("heed.nn.init", "orthogonal_ sparse_ dirac_", NO_ALGEBRA .. ": kaiming_uniform_ and xavier_uniform_ are here")

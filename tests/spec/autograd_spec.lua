@@ -249,7 +249,8 @@ describe("with recording on", function()
       y:sum():backward()
       local ok, err = pcall(y.backward, y, heed.ones(2))
       assert.is_false(ok)
-      assert.truthy(tostring(err):find("the tensors that mul saved were freed by an earlier backward pass; call that one with", 1, true))
+      assert.truthy(tostring(err):find("the tensors that mul saved were freed by an earlier backward pass", 1,
+        true))
       raises("backward: tensors is a string ('x'); it must be a tensor or a table of tensors", function()
         autograd.backward "x"
       end)
@@ -372,8 +373,8 @@ describe("with recording on", function()
         y:backward()
       end)
       raises("register_hook: f is nil; it must be a function", function() leaf({ 1 }):register_hook() end)
-      raises("register_hook: x does not require a gradient; it must be computed, while recording is on, from a tensor with "
-        .. "requires_grad", function()
+      raises("register_hook: x does not require a gradient; it must be computed, while recording is on, from a tensor "
+        .. "with requires_grad", function()
         heed.ones(1):register_hook(print)
       end)
     end)

@@ -327,7 +327,8 @@ describe("an optimiser refuses", function()
       local optimiser = optim.SGD { heed.tensor({ 1 }, { dtype = "int64" }) }
       return optimiser
     end)
-    fails("SGD: parameter 1 does not require a gradient; use nn.Parameter(x) or x:requires_grad_()", optim.SGD, { heed.zeros(2) })
+    fails("SGD: parameter 1 does not require a gradient; use nn.Parameter(x) or x:requires_grad_()", optim.SGD,
+      { heed.zeros(2) })
     fails("SGD: parameters is a module (Linear); it must be tensors: m:parameters(), a list, or a list of groups "
       .. "{params = …, lr = …}; use m:parameters()", optim.SGD, nn.Linear(2, 2))
     fails("SGD: parameter 2 is the number 5; it must be a tensor", optim.SGD, { parameter(1), 5 })
@@ -351,8 +352,8 @@ describe("an optimiser refuses", function()
     fails("Adam: parameters 'weight' and 3 are the same tensor; each must be listed once", optim.Adam,
       { { params = m:named_parameters() }, { params = { m.weight } } })
     local optimiser = optim.Adam(m:parameters())
-    fails("add_param_group: parameters 1 and 3 are the same tensor; each must be listed once", optimiser.add_param_group,
-      optimiser, { params = { m.weight } })
+    fails("add_param_group: parameters 1 and 3 are the same tensor; each must be listed once",
+      optimiser.add_param_group, optimiser, { params = { m.weight } })
     assert.are.equal(1, #optimiser.param_groups)
   end)
 

@@ -298,8 +298,8 @@ local function encode_batch(self, lists, batch)
 end
 
 --- Sentence embeddings [n, d] of a list of n texts, normalized to length 1: the dot product of two is their cosine
---- similarity. Texts are truncated to max_seq_length tokens. Nothing is recorded, so that many texts need no more memory
---- than a batch; for embeddings with gradients call the model itself.
+--- similarity. Texts are truncated to max_seq_length tokens. Nothing is recorded, so that many texts need no more
+--- memory than a batch; for embeddings with gradients call the model itself.
 local function encode(self, texts, ...)
   options_of("encode", {}, 3, self, texts, ...)
   if not self.tokenizer then fail "encode: the model was loaded without a vocab.txt" end

@@ -2,7 +2,6 @@
 --- m:on_weights(f). Each returns a handle that undoes it. Shapes: b batch, h heads, n queries, s keys, d head_dim.
 
 local compat = require "heed.compat"
-local core = require "heed.core"
 local E = require "heed.nn.entries"
 local points = require "heed.nn.points"
 
