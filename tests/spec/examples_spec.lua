@@ -316,14 +316,19 @@ describe("examples of training", function()
 
   it("say what is wrong with their arguments", function()
     for command, message in pairs {
-      ["train_gpt --stepps 3"] = "train_gpt: --stepps is not known; --help shows what is",
-      ["train_gpt --steps 0"] = "train_gpt: --steps needs a value; --help shows which",
+      ["train_gpt --stepps 3"] = "train_gpt: --stepps is not known; --help lists the options",
+      ["train_gpt --steps 0"] = "train_gpt: --steps is '0'; --help describes its values",
+      ["train_gpt --dropout 1"] = "train_gpt: --dropout is '1'; --help describes its values",
+      ["train_gpt docs"] = "train_gpt: docs: Is a directory; give a text file",
+      ["train_gpt --out LICENSE"] = ".*train_gpt: LICENSE/characters.txt: Not a directory",
       ["train_gpt --width 30"] = "train_gpt: --width is 30; it must be a multiple of --heads, 4",
       ["train_gpt LICENSE --context 400"] = "train_gpt: the text has %d+ characters; it must have at least 4010 for "
         .. "--context 400",
       ["train_gpt --resume --out /none"] = "train_gpt: .*/none/training.safetensors.*; leave --resume out to begin",
-      ["train_induction --steps"] = "train_induction: --steps needs a value; --help shows which",
-      ["train_induction 3"] = "train_induction: 3 is not known; --help shows what is",
+      ["train_induction --steps"] = "train_induction: --steps needs a value; --help describes it",
+      ["train_induction 3"] = "train_induction: 3 is not known; --help lists the options",
+      ["train_induction --out LICENSE"] = ".*train_induction: LICENSE/config.json: Not a directory",
+      ["train_induction --steps 2 --every 1 --batch 2 --picture LICENSE/x.svg"] = "train_induction: save: .*",
       ["finetune 0"] = "finetune: usage: finetune.lua %[STEPS%] %[FILE%]",
     } do
       local result = run(command:match "^(%S+) (.*)$")
