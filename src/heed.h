@@ -374,9 +374,9 @@ HEED_API const heed_tensor *heed_tensor_grad(const heed_tensor *x);
 /** Replaces the gradient of a leaf, whose elements are shared; NULL removes it. Errors: SHAPE, DTYPE,
  * ARGUMENT (x was computed), MEMORY. */
 HEED_CALL heed_tensor_set_grad(heed_tensor *x, const heed_tensor *grad);
-/** Makes a tensor that was computed keep its gradient, too. Errors: ARGUMENT (x wants no gradient). */
+/** Makes a tensor that was computed keep its gradient, too. Errors: ARGUMENT (x does not require one). */
 HEED_CALL heed_tensor_retain_grad(heed_tensor *x);
-/** Another tensor that shares the elements of x and wants no gradient. */
+/** Another tensor that shares the elements of x and does not require a gradient. */
 HEED_CALL heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 
 /* Called in a backward pass with the gradient of a tensor, borrowed, before it is used. May store another
@@ -397,13 +397,13 @@ typedef struct heed_backward_options {
 /** Adds the gradients of the sum over i of y[i] · dy[i] to those of the leaves. dy[i] (float32, of the shape
  * of y[i]) may be NULL, and so may dy, for a y[i] of one element: 1. options NULL: none. After an error,
  * MEMORY, LIMIT and CANCELLED included, every gradient is as before, and the pass can be repeated. Errors:
- * ARGUMENT (y[i] wants no gradient; saved tensors were given back or changed; a backward pass is running),
- * SHAPE, DTYPE. */
+ * ARGUMENT (y[i] does not require a gradient; saved tensors were freed or changed; a backward pass is
+ * running), SHAPE, DTYPE. */
 HEED_CALL heed_backward(heed_context *ctx, int count, const heed_tensor *const *y,
                         const heed_tensor *const *dy, const heed_backward_options *options);
 /** The gradients with respect to x[0…nx - 1] as new tensors, in dx; the gradients of leaves do not change.
- * dx[i] is NULL if y does not depend on x[i]. Errors: as heed_backward; ARGUMENT (x[i] wants no gradient).
- */
+ * dx[i] is NULL if y does not depend on x[i]. Errors: as heed_backward; ARGUMENT (x[i] does not require a
+ * gradient). */
 HEED_CALL heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, const heed_tensor *const *dy,
                     int nx, const heed_tensor *const *x, heed_tensor **dx,
                     const heed_backward_options *options);

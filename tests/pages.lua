@@ -16,6 +16,7 @@ pages.LANGUAGES = { lua = true, prompt = true, c = true, sh = true, text = true,
 
 pages.REASONS = {
   ["needs a model"] = true,
+  ["takes minutes"] = true,
   ["needs root"] = true,
   ["needs the network"] = true,
   ["needs a server"] = true,

@@ -127,6 +127,18 @@ add("heed", "print", "write print(x)")
 add("heed", "Module", "write heed.nn.Module")
 add("heed", "version_", "write heed.version")
 
+add("heed.Optimizer", "lr get_lr set_lr", "the rate is a group's: optimizer.param_groups[1].lr")
+add("heed.Optimizer", "state", "write optimizer:state_dict().state")
+add("heed.Optimizer", "backward", "that is a loss's: loss:backward()")
+add("heed.Scheduler", "lr get_lr print_lr", "write schedule:get_last_lr()")
+add("heed.optim.lr_scheduler", "get_cosine_schedule_with_warmup get_linear_schedule_with_warmup",
+  "SequentialLR joins LinearLR, a warm-up, and another schedule; LambdaLR takes a function")
+add("module", "register_full_backward_hook register_backward_hook register_full_backward_pre_hook",
+  "gradients are those of tensors: y:register_hook(f), or weight:register_hook(f)")
+everywhere("use_reentrant preserve_rng_state",
+  "heed.utils.checkpoint always draws the same random numbers: leave it out")
+add("heed.autograd", "set_detect_anomaly", "write heed.autograd.detect_anomaly(true), or detect_anomaly(f)")
+add("heed.utils", "tensorboard", "heed.plot draws charts: plot.line(losses, {file = \"loss.svg\"})")
 add("heed.nn.init", "orthogonal_ sparse_ dirac_", NO_ALGEBRA .. ": kaiming_uniform_ and xavier_uniform_ are here")
 local DATASET = "a dataset is a tensor, a list, or any object with the methods get(self, i) and len(self)"
 add("heed.utils.data", "Dataset IterableDataset", DATASET)

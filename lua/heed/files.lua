@@ -105,7 +105,8 @@ function M.save(path, what, ...)
     return files.save_tensor(path, what)
   end
   if not state_dict.is_state(what) then
-    local fix = E.is_module(what) and "; use m:state_dict()" or ""
+    local fix = E.is_module(what) and "; use m:state_dict()"
+      or E.object_name(what) and "; give it in a table, such as {optimizer = optimizer}" or ""
     E.reject("save", "what", what, "a tensor or a table of tensors%s", fix)
   end
   local pairs_of_metadata = metadata_list(metadata)

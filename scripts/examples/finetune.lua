@@ -57,7 +57,7 @@ local bert = assert(require("heed.models.bert").load(folder))
 bert:requires_grad_(false)
 local width = bert.config.hidden_size
 
--- The embeddings [b, d] of sentences: the mean over the tokens of each. bert:encode does the same, without gradients.
+-- The embeddings [b, d] of sentences: the mean over the tokens of each. bert:encode does the same, but is not recorded.
 local function embed(list)
   local ids, lengths, most = {}, {}, 0
   for i, text in ipairs(list) do

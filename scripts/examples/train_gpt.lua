@@ -15,7 +15,7 @@ Trains a GPT on the characters of the files; without one, on heed's own pages.
   --heads N        heads of attention in each (4)
   --width N        size of the hidden states (128)
   --context N      characters that the model sees at once (64)
-  --dropout P      dropout (0)
+  --dropout P      dropout, from 0 to less than 1 (0)
   --batch N        texts in a step (16)
   --steps N        steps in all (1000)
   --lr X           the highest learning rate (1e-3); it rises over the first tenth of the steps, then falls as a cosine
@@ -41,9 +41,10 @@ end
 local function count(value) return value and value % 1 == 0 and value >= 1 and math.floor(value) or nil end
 local function count_or_0(value) return value == 0 and 0 or count(value) end
 local function amount(value) return value and value >= 0 and value < math.huge and value or nil end
+local function share(value) return value and value >= 0 and value < 1 and value or nil end
 local KINDS = {
   layers = count, heads = count, width = count, context = count, batch = count, steps = count, validate = count,
-  sample = count_or_0, threads = count, seed = count_or_0, lr = amount, decay = amount, clip = amount, dropout = amount,
+  sample = count_or_0, threads = count, seed = count_or_0, lr = amount, decay = amount, clip = amount, dropout = share,
   temperature = amount, prompt = tostring, out = tostring,
 }
 local o = {
@@ -52,18 +53,19 @@ local o = {
 }
 local paths, i = {}, 1
 while arg[i] do
-  local name = arg[i]:match "^%-%-(.+)$"
-  if name == "help" then
+  local name = arg[i]:match "^%-%-?(%a.*)$"
+  if name == "help" or name == "h" then
     print(USAGE)
     os.exit(0)
   elseif name == "resume" then
     o.resume = true
   elseif name then
     local kind = KINDS[name]
-    if not kind then stop("--%s is not known; --help shows what is", name) end
+    if not kind then stop("%s is not known; --help lists the options", arg[i]) end
+    if not arg[i + 1] then stop("--%s needs a value; --help describes it", name) end
     local value = arg[i + 1]
     if kind ~= tostring then value = kind(tonumber(value)) end
-    if value == nil then stop("--%s needs a value; --help shows which", name) end
+    if value == nil then stop("--%s is '%s'; --help describes its values", name, arg[i + 1]) end
     o[name], i = value, i + 1
   else
     paths[#paths + 1] = arg[i]
@@ -84,7 +86,8 @@ local function read_texts()
   for k, path in ipairs(own and OWN or paths) do
     local file, problem = io.open((own and top or "") .. path, "rb")
     if not file then stop("%s; give a text file", problem) end
-    texts[k] = assert(file:read "*a")
+    texts[k], problem = file:read "*a"
+    if not texts[k] then stop("%s: %s; give a text file", path, problem) end
     file:close()
   end
   return table.concat(texts, "\n")
@@ -203,6 +206,7 @@ end
 -- ---- Files --------------------------------------------------------------------------------------
 
 local step, curve = 0, {} -- steps done; {step, training loss, validation loss} of each validation
+local sum, steps, smooth = 0, 0, nil -- of the training losses since the last validation; smooth: for the bar
 local checkpoint = o.out .. "/training.safetensors"
 
 -- What must be the same when a training goes on. (--steps is in the learning rates: with more, they fall later.)
@@ -216,19 +220,27 @@ end
 
 local objects = { model = model, optimizer = optimizer, scheduler = scheduler, data = data }
 
+local function check(done, problem) return done or stop("%s", problem) end
+
 local function save()
-  local run = { step = step, settings = settings(), curve = curve }
+  local run = { step = step, settings = settings(), curve = curve, sum = sum, steps = steps, smooth = smooth }
   for name, object in pairs(objects) do run[name] = object end
-  assert(heed.save(checkpoint, run))
-  assert(model:save_pretrained(o.out))
-  local file = assert(io.open(o.out .. "/characters.txt", "wb")) -- character i has the id i
-  assert(file:write(table.concat(characters)))
-  file:close()
+  check(heed.save(checkpoint, run))
+  check(model:save_pretrained(o.out))
   if #curve < 2 then return end
   local lines = heed.tensor(curve).T
-  assert(plot.line(lines:narrow(1, 2, 2), {
+  check(plot.line(lines:narrow(1, 2, 2), {
     x = lines[1], names = { "training", "validation" }, title = "Loss", file = o.out .. "/loss.svg",
   }))
+end
+
+-- Makes the folder and writes the characters, of which number i has the id i: before the training, so that a folder
+-- that cannot be written to is reported at once.
+local function prepare_folder()
+  os.execute(("mkdir -p '%s'"):format((o.out:gsub("'", "'\\''"))))
+  local file = check(io.open(o.out .. "/characters.txt", "wb"))
+  check(file:write(table.concat(characters)))
+  check(file:close())
 end
 
 local function resume()
@@ -239,17 +251,17 @@ local function resume()
   end
   found = assert(heed.utils.load_checkpoint(checkpoint, objects))
   step, curve = found.step, found.curve
+  sum, steps, smooth = found.sum, found.steps, found.smooth
 end
 
 -- ---- The run ------------------------------------------------------------------------------------
 
-os.execute(("mkdir -p '%s'"):format((o.out:gsub("'", "'\\''"))))
 if o.resume then resume() end
+prepare_folder()
 local every = o.validate or math.max(50, math.floor(o.steps / 20))
 print(("%d parameters, %d characters of text, %d different"):format(size, #all, #characters))
 
 local bar = heed.utils.progress(o.steps, { unit = "tokens", first = math.min(step, o.steps) })
-local sum, steps, smooth = 0, 0, nil -- of the training losses since the last validation
 
 local function report()
   local loss = validate()

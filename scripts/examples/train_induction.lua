@@ -18,7 +18,7 @@ usage: heed train_induction.lua [OPTIONS]
   --seed N        seed of weights and texts (24)
   --threads N     threads
   --picture FILE  the scores over the steps, as .svg, .png, .html or .txt; without it, below the table
-  --out FOLDER    where the model goes; it must exist
+  --out FOLDER    where the model goes
   --help          shows this text]]
 
 local VOCAB, LENGTH, WIDTH, HEADS, LAYERS, MLP = 64, 96, 64, 4, 2, 64
@@ -34,15 +34,16 @@ local KINDS = { steps = count, batch = count, lr = amount, every = count, seed =
   picture = tostring, out = tostring }
 local o = { steps = 2000, batch = 48, lr = 3e-3, seed = 24 }
 for i = 1, #arg, 2 do
-  local name, value = arg[i]:match "^%-%-(.+)$", arg[i + 1]
-  if name == "help" then
+  local name, value = arg[i]:match "^%-%-?(%a.*)$", arg[i + 1]
+  if name == "help" or name == "h" then
     print(USAGE)
     os.exit(0)
   end
   local kind = KINDS[name]
-  if not kind then stop("%s is not known; --help shows what is", arg[i]) end
+  if not kind then stop("%s is not known; --help lists the options", arg[i]) end
+  if not value then stop("--%s needs a value; --help describes it", name) end
   if kind ~= tostring then value = kind(tonumber(value)) end
-  if value == nil then stop("--%s needs a value; --help shows which", name) end
+  if value == nil then stop("--%s is '%s'; --help describes its values", name, arg[i + 1]) end
   o[name] = value
 end
 if o.threads then heed.set_num_threads(o.threads) end
@@ -125,14 +126,31 @@ local every, curve = o.every or math.max(1, math.floor(o.steps / 40)), {}
 local bar = heed.utils.progress(o.steps, { unit = "texts", parts = 1 })
 local sum, steps = 0, 0
 
+local function check(done, problem) return done or stop("%s", problem) end
+
+-- The scores so far; into a file after each one, so that a file that cannot be written is reported early.
+local function draw()
+  local lines = heed.tensor(curve).T
+  local drawn, problem = plot.line(lines:narrow(1, 2, 3), {
+    x = lines[1], names = { "previous-token head", "induction head", "copied" }, range = { 0, 1 }, file = o.picture,
+    title = "Heads appear while a model learns to repeat",
+  })
+  if o.picture then check(drawn, problem) end
+end
+
 local function score(step)
   local row = { step, scores() }
   curve[#curve + 1] = row
   local loss = steps > 0 and ("%7.3f"):format(sum / steps) or "       "
   bar:print(("%6d %s %16.2f %10.2f %8.1f %%"):format(step, loss, row[2], row[3], 100 * row[4]))
   sum, steps = 0, 0
+  if o.picture and #curve > 1 then draw() end
 end
 
+if o.out then
+  os.execute(("mkdir -p '%s'"):format((o.out:gsub("'", "'\\''"))))
+  check(io.open(o.out .. "/config.json", "ab")):close()
+end
 print "  step    loss   previous token  induction   copied"
 heed.set_grad_enabled(true)
 score(0)
@@ -145,14 +163,5 @@ for step = 1, o.steps do
 end
 bar:finish()
 
-local lines = heed.tensor(curve).T
-local drawn, problem = plot.line(lines:narrow(1, 2, 3), {
-  x = lines[1], names = { "previous-token head", "induction head", "copied" }, range = { 0, 1 }, file = o.picture,
-  title = "Heads appear while a model learns to repeat",
-})
-if o.picture and not drawn then stop("%s", problem) end
-if o.out then
-  local saved
-  saved, problem = model:to("float16"):save_pretrained(o.out)
-  if not saved then stop("%s", problem) end
-end
+if not o.picture then draw() end
+if o.out then check(model:to("float16"):save_pretrained(o.out)) end

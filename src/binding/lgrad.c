@@ -112,7 +112,7 @@ static int retain_grad(lua_State *L) {
   return 0;
 }
 
-/* detach_(x): x itself wants no gradient any more */
+/* detach_(x): x itself no longer requires a gradient */
 static int detach_(lua_State *L) {
   lheed_arguments(L, "detach_", 1);
   heed_tensor *x = lheed_tensor(L, 1, "detach_", "x");

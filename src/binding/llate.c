@@ -248,6 +248,7 @@ static int open_late(lua_State *L) {
   add_function(L, "heed.nn.clip_grad", "clip_grad_norm_");
   add_function(L, "heed.nn.clip_grad", "clip_grad_value_");
   add_function(L, "heed.nn.clip_grad", "get_total_norm");
+  lheed_guard(L, "heed.nn.utils");
   lua_setfield(L, -2, "utils");
   add_fields(L, "heed.nn", classes, CLASSES);
   lua_pop(L, 1);

@@ -153,10 +153,11 @@ heed_status heed__pass_call_hooks(heed_context *ctx, heed__node *node, uint32_t 
 static heed_status check_saved(heed_context *ctx, const heed__node *node) {
   const char *function = node->gradient->function;
   if (node->spent)
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "backward: what %s saved was given back by an earlier backward pass; that one must be "
-                      "called with retain_graph = true",
-                      function);
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "backward: the tensors that %s saved were freed by an earlier backward pass; call that one "
+        "with retain_graph = true",
+        function);
   for (int i = 0; i < node->saved_count; i++) {
     const heed__saved *saved = &node->saved[i];
     if (saved->storage == NULL || saved->version == saved->storage->version) continue;
@@ -326,19 +327,20 @@ void heed__pass_clean(backward_run *run, bool spend) {
 heed_status heed__pass_start(backward_run *run, const char *function, int i, const heed_tensor *y,
                              const heed_tensor *dy) {
   heed_context *ctx = run->ctx;
-  char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
-  if (!heed__wants_gradient(y))
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: tensor %d wants no gradient: nothing that led to it was recorded (see "
-                      "set_grad_enabled and requires_grad)",
-                      function, i + 1);
+  char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT], what[32];
+  if (run->given == 1)
+    snprintf(what, sizeof what, "the tensor");
+  else
+    snprintf(what, sizeof what, "tensor %d", i + 1);
+  if (!heed__wants_gradient(y)) return heed__fail_unrecorded(ctx, function, what, run->was_recording);
   heed_tensor *gradient = NULL;
   heed_status status;
   if (dy == NULL && y->numel != 1)
-    return heed__fail(ctx, HEED_SHAPE,
-                      "%s: tensor %d is %s; without a gradient it must have one element (sum or mean it, or "
-                      "give a gradient)",
-                      function, i + 1, heed__shape_text(have, y->ndim, y->shape));
+    return heed__fail(
+        ctx, HEED_SHAPE,
+        "%s: %s is %s; without a gradient it must have one element: take its sum or mean, or give "
+        "a gradient",
+        function, what, heed__shape_text(have, y->ndim, y->shape));
   if (dy != NULL && dy->dtype != HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "%s: the gradient is %s; it must be float32", function,
                       heed_dtype_name(dy->dtype));
@@ -406,7 +408,7 @@ heed_status heed__pass_options(heed_context *ctx, const char *function, const he
 heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const *y,
                           const heed_tensor *const *dy, const heed_backward_options *options) {
   HEED__ENTER(ctx, "backward", y);
-  backward_run run = {.ctx = ctx};
+  backward_run run = {.ctx = ctx, .was_recording = ctx->recorder != NULL, .given = count};
   heed_status status = heed__pass_check_count(ctx, "backward", "count", count);
   if (status == HEED_OK) status = heed__check_tensors(ctx, "backward", "y", count, y);
   for (int i = 0; i < count && dy != NULL && status == HEED_OK; i++) {

@@ -167,7 +167,8 @@ heed_status heed_backward_steps_new(heed_context *ctx, int count, const heed_ten
   if (status) return status;
   heed_backward_steps *s = heed__allocate(ctx, sizeof(*s));
   if (s == NULL) return heed__fail_memory(ctx, backward_steps_name, sizeof(*s));
-  *s = (heed_backward_steps){.context = ctx, .pass = {.ctx = ctx}};
+  *s = (heed_backward_steps){.context = ctx,
+                             .pass = {.ctx = ctx, .was_recording = ctx->recorder != NULL, .given = count}};
   ctx->references++;
   status = heed__pass_options(ctx, backward_steps_name, options, &s->pass.options);
   const heed__recorder *recorder = heed__pause_recording(ctx);

@@ -9,7 +9,8 @@ static heed_status find_asked(heed__pass *run) {
     const heed_tensor *x = run->asked[k];
     if (!heed__wants_gradient(x))
       return heed__fail(ctx, HEED_ARGUMENT,
-                        "grad: input %d wants no gradient; call requires_grad_ on it before", k + 1);
+                        "grad: input %d does not require a gradient; call requires_grad_ before it is used",
+                        k + 1);
     run->asked_node[k] = x->node;
     if (x->node == NULL) {
       heed__leaf *leaf;
@@ -45,7 +46,12 @@ heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, co
                       int nx, const heed_tensor *const *x, heed_tensor **dx,
                       const heed_backward_options *options) {
   HEED__ENTER(ctx, "grad", y, x, dx);
-  heed__pass run = {.ctx = ctx, .asked_count = nx, .asked = x, .result = dx};
+  heed__pass run = {.ctx = ctx,
+                    .was_recording = ctx->recorder != NULL,
+                    .given = ny,
+                    .asked_count = nx,
+                    .asked = x,
+                    .result = dx};
   heed_status status = heed__pass_check_count(ctx, "grad", "ny", ny);
   if (status == HEED_OK) status = heed__pass_check_count(ctx, "grad", "nx", nx);
   if (status == HEED_OK) status = heed__check_tensors(ctx, "grad", "y", ny, y);

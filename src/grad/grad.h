@@ -33,6 +33,11 @@ static inline const char *heed__gradient_name(const heed__node *node) {
   return node->gradient->name_of != NULL ? node->gradient->name_of(node) : node->gradient->name;
 }
 
+/** Fails: `what` does not require a gradient. recording: whether it was on, so that the message says what to
+ * change. */
+HEED_MUST_USE
+heed_status heed__fail_unrecorded(heed_context *ctx, const char *function, const char *what, bool recording);
+
 /* A node that goes backward. */
 struct heed__backward {
   heed_context *ctx;

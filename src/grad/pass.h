@@ -8,6 +8,8 @@
 typedef struct heed__pass {
   heed_context *ctx;
   heed_backward_options options;
+  bool was_recording;  /* when the pass was begun; while it runs, nothing is recorded */
+  int given;           /* how many tensors it begins at, for messages */
   heed__node *touched; /* a list: all nodes and leaves that have or had pending gradients */
   heed__node **heap;   /* nodes to go through, the youngest first */
   size_t count, capacity;

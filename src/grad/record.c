@@ -1,6 +1,7 @@
 /* Recording: nodes from the calls of operations, and what is written in place meanwhile. */
 #include "grad.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ static void keep_shape(heed__saved *saved, const heed_tensor *x) {
 static void keep_tensor(heed__saved *saved, const heed_tensor *x, bool is_overwritten) {
   keep_shape(saved, x);
   if (x->storage == NULL) { /* a number, on the caller's stack */
+    assert(x->ndim == 0);
     saved->is_number = true;
     memcpy(saved->dims, x->data, heed__element_bytes(x->dtype));
     return;
@@ -206,11 +208,12 @@ static heed_status check_write(heed_context *ctx, const char *function, const he
   if (x->node == NULL && heed__wants_gradient(x))
     return heed__fail(
         ctx, HEED_ARGUMENT,
-        "%s: the tensor that is written is a leaf that wants a gradient; change it under no_grad", function);
+        "%s: the tensor that is written is a leaf that requires a gradient; write to it under no_grad",
+        function);
   if (x->node != NULL && x->node->gradient->is_view)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: the tensor that is written is a view of one that is recorded; change that one "
-                      "(x[i] = value), or a clone",
+                      "%s: the tensor that is written is a view of a recorded tensor; write to that tensor "
+                      "(x[i] = value), or to a clone",
                       function);
   return heed__spare_make(ctx, function);
 }

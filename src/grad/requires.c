@@ -13,6 +13,19 @@ const char *heed_tensor_grad_fn(const heed_tensor *x) {
   return x != NULL && x->node != NULL ? heed__gradient_name(x->node) : NULL;
 }
 
+heed_status heed__fail_unrecorded(heed_context *ctx, const char *function, const char *what, bool recording) {
+  if (!recording)
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: %s does not require a gradient, and recording is off; turn it on (set_grad_enabled) "
+        "before %s is computed",
+        function, what, what);
+  return heed__fail(ctx, HEED_ARGUMENT,
+                    "%s: %s does not require a gradient; it must be computed, while recording is on, from a "
+                    "tensor with requires_grad",
+                    function, what);
+}
+
 heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
   heed_context *ctx = heed_tensor_context(x);
   HEED__ENTER(ctx, "requires_grad", x);
@@ -20,8 +33,9 @@ heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
   if (x->node != NULL)
     return heed__fail(
         ctx, HEED_ARGUMENT,
-        "requires_grad: x was computed from what wants a gradient; only a leaf can want none (use "
-        "x:detach())");
+        "requires_grad: x is the result of a recorded operation (%s); it must be a leaf to require "
+        "no gradient; use x:detach()",
+        heed__gradient_name(x->node));
   if (!on && !x->leaf && !x->parameter) return HEED_OK;
   if (on && x->dtype != HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "requires_grad: x is %s; it must be float32 to have a gradient",
@@ -82,9 +96,7 @@ heed_status heed_tensor_set_grad(heed_tensor *x, const heed_tensor *grad) {
 heed_status heed_tensor_retain_grad(heed_tensor *x) {
   heed_context *ctx = heed_tensor_context(x);
   HEED__ENTER(ctx, "retain_grad", x);
-  if (!heed__wants_gradient(x))
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "retain_grad: x wants no gradient (see set_grad_enabled and requires_grad)");
+  if (!heed__wants_gradient(x)) return heed__fail_unrecorded(ctx, "retain_grad", "x", ctx->recorder != NULL);
   if (x->node != NULL) x->node->keeps_gradient = true;
   return HEED_OK;
 }
@@ -104,8 +116,7 @@ heed_status heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void 
   heed_context *ctx = heed_tensor_context(x);
   HEED__ENTER(ctx, "register_hook", x, hook, id);
   if (!heed__wants_gradient(x))
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "register_hook: x wants no gradient (see set_grad_enabled and requires_grad)");
+    return heed__fail_unrecorded(ctx, "register_hook", "x", ctx->recorder != NULL);
   heed__node *node = x->node;
   if (node == NULL) {
     heed__leaf *leaf;

@@ -115,8 +115,8 @@ static heed_status check_parameter(heed_context *ctx, const char *function, cons
     return heed__fail(ctx, HEED_ARGUMENT, "%s: parameter %" PRId64 " is %s", function, u->number,
                       x == NULL ? "missing (NULL)" : "of another context; all must be of one");
   if (x->dtype != HEED_FLOAT32)
-    return heed__fail(ctx, HEED_DTYPE, "%s: parameter %" PRId64 " is %s; only float32 parameters can learn",
-                      function, u->number, heed_dtype_name(x->dtype));
+    return heed__fail(ctx, HEED_DTYPE, "%s: parameter %" PRId64 " is %s; it must be float32", function,
+                      u->number, heed_dtype_name(x->dtype));
   if (x->node != NULL)
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: parameter %" PRId64 " was computed; it must be a leaf, such as a detached clone",
@@ -237,7 +237,8 @@ heed_status heed__updates_run(heed_context *ctx, const char *function, int64_t c
   if (find_twice(extents, used, &first, &second)) {
     heed__release(ctx, extents);
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: parameters %" PRId64 " and %" PRId64 " are the same one; each must be there once",
+                      "%s: parameters %" PRId64 " and %" PRId64
+                      " are the same tensor; each must be listed once",
                       function, first, second);
   }
   if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);

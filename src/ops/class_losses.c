@@ -38,8 +38,8 @@ static heed_status take_weight(heed_context *ctx, heed__class_losses *l, const c
     return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; it must be [%" PRId64 "], one for each class",
                       function, heed__shape_text(text, weight->ndim, weight->shape), l->classes);
   if (ctx->recorder != NULL && heed__wants_gradient(weight))
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: weight wants a gradient, and there is none for it; use weight:detach()", function);
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: weight requires a gradient, and has none; use weight:detach()",
+                      function);
   status = heed__as_contiguous(ctx, function, weight, HEED_FLOAT32, &packed, &l->made[1]);
   if (status != HEED_OK) return status;
   l->weight = (const float *)(const void *)packed->data;
@@ -127,9 +127,12 @@ heed_status heed__class_losses_begin(heed_context *ctx, heed__class_losses *l, c
     return heed__fail(
         ctx, HEED_SHAPE,
         "%s: %s is %s and target is %s; target must have the shape of %s without dimension %d, the "
-        "classes",
+        "classes%s",
         function, logits, heed__shape_text(text, ndim, shape),
-        heed__shape_text(target_text, target->ndim, target->shape), logits, dim + 1);
+        heed__shape_text(target_text, target->ndim, target->shape), logits, dim + 1,
+        ndim == 3 && dim == 1 && heed__same_shape(target->ndim, target->shape, ndim - 1, shape)
+            ? "; if the classes are last, use input:flatten(1, 2) and target:flatten()"
+            : "");
   status = heed__as_contiguous(ctx, function, target, HEED_INT64, &packed, &l->made[0]);
   if (status != HEED_OK) return status;
   l->target = (const int64_t *)(const void *)packed->data;

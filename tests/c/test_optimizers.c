@@ -236,12 +236,11 @@ static void wrong_arguments_of_steps_are_refused(heed_context *ctx) {
   SGD_FAILS(HEED_ARGUMENT, "steps is missing (NULL)", 1, &x, gradients, NULL, NULL, &o);
   SGD_FAILS(HEED_ARGUMENT, "parameter 1 is missing (NULL)", 1, (heed_tensor *[]){NULL}, gradients, NULL,
             steps, &o);
-  SGD_FAILS(HEED_ARGUMENT, "parameters 1 and 2 are the same one; each must be there once", 2, twice,
+  SGD_FAILS(HEED_ARGUMENT, "parameters 1 and 2 are the same tensor; each must be listed once", 2, twice,
             gradients, NULL, steps, &o);
   SGD_FAILS(HEED_SHAPE, "the gradient of parameter 2 is [2]; it must be [3], the parameter's shape", 2, both,
             gradients, NULL, steps, &o);
-  SGD_FAILS(HEED_DTYPE, "parameter 1 is int64; only float32 parameters can learn", 1, &ids, gradients, NULL,
-            steps, &o);
+  SGD_FAILS(HEED_DTYPE, "parameter 1 is int64; it must be float32", 1, &ids, gradients, NULL, steps, &o);
   SGD_FAILS(HEED_DTYPE, "the gradient of parameter 1 is int64; it must be float32", 1, &x, READ_ONLY(&ids),
             NULL, steps, &o);
   SGD_FAILS(HEED_ARGUMENT, "parameter 1 has elements that share memory; clone it first", 1, &expanded,

@@ -144,7 +144,8 @@ describe("with recording on", function()
       assert.is_false(x.requires_grad)
       x.requires_grad = true
       local y = x * 2
-      raises("requires_grad: x was computed from what wants a gradient; only a leaf can want none (use x:detach())",
+      raises("requires_grad: x is the result of a recorded operation (MulBackward0); it must be a leaf to require no "
+        .. "gradient; use x:detach()",
         function() y.requires_grad = false end)
       raises("index: fields of a tensor cannot be set ('grad_fn')", function() y.grad_fn = nil end)
     end)
@@ -225,10 +226,14 @@ describe("with recording on", function()
     it("refuses what it cannot do", function()
       local x = leaf { 1, 2 }
       local y = x * x
-      raises("backward: tensor 1 wants no gradient: nothing that led to it was recorded (see set_grad_enabled and "
-        .. "requires_grad)", function() heed.ones(1):backward() end)
-      raises("backward: tensor 1 is [2]; without a gradient it must have one element (sum or mean it, or give a "
-        .. "gradient)", function() y:backward() end)
+      raises("backward: the tensor does not require a gradient; it must be computed, while recording is on, from a "
+        .. "tensor with requires_grad", function() heed.ones(1):backward() end)
+      raises("backward: the tensor does not require a gradient, and recording is off; turn it on (set_grad_enabled) "
+        .. "before the tensor is computed", function() heed.no_grad(function() (x * x):sum():backward() end) end)
+      raises("backward: tensor 2 does not require a gradient; it must be computed, while recording is on, from a "
+        .. "tensor with requires_grad", function() autograd.backward { (x * x):sum(), heed.ones(1) } end)
+      raises("backward: the tensor is [2]; without a gradient it must have one element: take its sum or mean, or give "
+        .. "a gradient", function() y:backward() end)
       raises("backward: the gradient is [3] and the tensor is [2]; the shapes must be equal", function()
         y:backward(heed.ones(3))
       end)
@@ -244,7 +249,8 @@ describe("with recording on", function()
       y:sum():backward()
       local ok, err = pcall(y.backward, y, heed.ones(2))
       assert.is_false(ok)
-      assert.truthy(tostring(err):find("was given back by an earlier backward pass", 1, true))
+      assert.truthy(tostring(err):find("the tensors that mul saved were freed by an earlier backward pass", 1,
+        true))
       raises("backward: tensors is a string ('x'); it must be a tensor or a table of tensors", function()
         autograd.backward "x"
       end)
@@ -292,7 +298,7 @@ describe("with recording on", function()
       local gradients = autograd.grad((x * 2):sum(), { x, w }, { allow_unused = true })
       assert.are.same({ 2, 2 }, list(gradients[1]))
       assert.is_nil(gradients[2])
-      raises("grad: input 1 wants no gradient; call requires_grad_ on it before", function()
+      raises("grad: input 1 does not require a gradient; call requires_grad_ before it is used", function()
         autograd.grad((x * 2):sum(), heed.ones(2))
       end)
       raises("grad: inputs is nil; it must be a tensor or a table of tensors", function() autograd.grad(x:sum()) end)
@@ -367,7 +373,8 @@ describe("with recording on", function()
         y:backward()
       end)
       raises("register_hook: f is nil; it must be a function", function() leaf({ 1 }):register_hook() end)
-      raises("register_hook: x wants no gradient (see set_grad_enabled and requires_grad)", function()
+      raises("register_hook: x does not require a gradient; it must be computed, while recording is on, from a tensor "
+        .. "with requires_grad", function()
         heed.ones(1):register_hook(print)
       end)
     end)
@@ -571,7 +578,19 @@ describe("with recording on", function()
 
     it("refuses what cannot be one", function()
       local both = { forward = print, backward = print }
-      raises("Function: name is nil; it must be a string", function() autograd.Function(nil, both) end)
+      raises('Function: name is a table; it must be a string, as in Function("Clip", {forward = ..., backward = ...})',
+        function() autograd.Function(both) end)
+      local twice = autograd.Function("Twice", { forward = function(ctx, x, field)
+        return ctx[field] and x * 2
+      end, backward = function(_, dy) return dy * 2 end })
+      raises("apply: it is called with a colon; write Twice.apply(x)", function()
+        local y = twice:apply(leaf { 1 })
+        return y
+      end)
+      fails("heed.autograd.Function: ctx has no 'save_for_backward'; write ctx:save(x, ...)", twice, leaf { 1 },
+        "save_for_backward")
+      fails("heed.autograd.Function: ctx has no 'saved_tensors'; write ctx:saved(), which gives all of them", twice,
+        leaf { 1 }, "saved_tensors")
       raises("Function: name is a string ('a b'); it must be a name of at most 50 letters, digits and underscores",
         function() autograd.Function("a b", both) end)
       raises("Function: backward is nil; it must be a function", function()

@@ -155,6 +155,14 @@ describe("a checkpoint", function()
     assert.is_true(other[1].weight:equal(model[1].weight))
   end)
 
+  it("names the object whose state does not fit", function()
+    local m, other = model_of(), nn.Linear(2, 7)
+    local a, b = heed.optim.SGD(m:parameters()), heed.optim.SGD(other:parameters())
+    assert.is_true(heed.save(path, { nets = { a = a, b = b } }))
+    fails("load_checkpoint: 'nets.b': the state is of another model or optimiser:\n  group 1 has 2 parameters, in the "
+      .. "optimiser 1", load_checkpoint, path, { nets = { b = heed.optim.SGD { other.weight } } })
+  end)
+
   it("changes nothing if one of the objects refuses its state", function()
     assert.is_true(heed.save(path, {
       model = model_of(), first = counter(3), second = { broken = 1 }, generators = { heed.Generator(1) },
@@ -238,6 +246,8 @@ describe("a checkpoint", function()
     local needed = "; it must be a tensor, a module, an object with state_dict, a generator, a number, a string, "
       .. "a boolean or a table of these"
     raises("save: 'run.f' is a function" .. needed, function() heed.save(path, { run = { f = function() end } }) end)
+    raises("save: what is a heed.optim.SGD; it must be a tensor or a table of tensors; give it in a table, such as "
+      .. "{optimizer = optimizer}", function() heed.save(path, heed.optim.SGD(model_of():parameters())) end)
     raises("save: 'x' is a table" .. needed, function() heed.save(path, { x = setmetatable({}, {}) }) end)
     raises("save: 'f' is a userdata" .. needed, function() heed.save(path, { f = io.stdout }) end)
     local circle = {}

@@ -240,8 +240,8 @@ describe("with recording on", function()
     end)
 
     it("refuses what backward refuses", function()
-      raises("backward_steps: tensor 1 wants no gradient: nothing that led to it was recorded (see set_grad_enabled "
-        .. "and requires_grad)", function() local s = heed.ones(1):backward_steps() return s end)
+      raises("backward_steps: the tensor does not require a gradient; it must be computed, while recording is on, from "
+        .. "a tensor with requires_grad", function() local s = heed.ones(1):backward_steps() return s end)
       raises("backward_steps: ms is the number -1; it must be a number, 0 or more", function()
         local s = (leaf { 1 } * 2):backward_steps { ms = -1 }
         return s

@@ -93,6 +93,8 @@ describe("limits on gradients", function()
     fails("clip_grad_norm_: tensor 1 is the number 1; it must be a tensor", utils.clip_grad_norm_, { 1 }, 1)
     fails("clip_grad_norm_: parameters is a module (Linear); it must be tensors: m:parameters(), a list or one tensor",
       utils.clip_grad_norm_, nn.Linear(1, 1), 1)
+    fails("clip_grad_norm_: parameters is a heed.optim.SGD; it must be tensors: m:parameters(), a list or one tensor",
+      utils.clip_grad_norm_, heed.optim.SGD(list), 1)
     fails("clip_grad_value_: clip_value is the number nan; it must be a number, at least 0", utils.clip_grad_value_,
       list, 0 / 0)
   end)

@@ -183,3 +183,42 @@ describe("m:clone()", function()
     fails("clone: self is the number 3; it must be a module; call the method with a colon", nn.ReLU().clone, 3)
   end)
 end)
+
+describe("m:clone() of parameters", function()
+  local Own = nn.Module.class "OwnWithFrozen"
+  function Own:init()
+    self.w = nn.Parameter(heed.ones(2))
+    self.frozen = nn.Parameter(heed.ones(2), false)
+    self.part = nn.Linear(2, 2)
+    self.part.weight:requires_grad_(false)
+    self.list = { heed.ones(2, { requires_grad = true }) }
+  end
+
+  for _, recording in ipairs { false, true } do
+    it("gives leaves with the same requires_grad, with recording " .. (recording and "on" or "off"), function()
+      local before = heed.set_grad_enabled(recording)
+      local m = Own()
+      m.w.grad = heed.ones(2)
+      local copy, flags = m:clone(), {}
+      heed.set_grad_enabled(before)
+      for name, p in copy:named_parameters() do
+        assert.is_true(p.is_leaf, name)
+        assert.is_nil(p.grad, name)
+        flags[#flags + 1] = ("%s %s"):format(name, p.requires_grad)
+      end
+      assert.are.same({ "w true", "frozen false", "part.weight false", "part.bias true" }, flags)
+      assert.is_true(copy.list[1].requires_grad and copy.list[1].is_leaf)
+    end)
+  end
+
+  it("lets stacks of layers be made and trained with recording on", function()
+    local before = heed.set_grad_enabled(true)
+    local m = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)
+    local optimizer = heed.optim.SGD(m:parameters(), { lr = 0.1 })
+    local weight = m.layers[2].linear1.weight:to_string()
+    m(heed.randn(3, 2, 8)):pow(2):sum():backward()
+    optimizer:step()
+    heed.set_grad_enabled(before)
+    assert.are_not.equal(weight, m.layers[2].linear1.weight:to_string())
+  end)
+end)

@@ -70,9 +70,17 @@ describe("the gradient of cross_entropy", function()
   it("does not exist for the classes' weights, which is said", function()
     local x, weight = leaf(2, 3), heed.ones(3):requires_grad_(true)
     recorded(function()
-      fails("cross_entropy: weight wants a gradient, and there is none for it; use weight:detach()",
+      fails("cross_entropy: weight requires a gradient, and has none; use weight:detach()",
         F.cross_entropy, x, { 1, 2 }, { weight = weight })
     end)
+  end)
+
+  it("says how classes in the last dimension are given", function()
+    fails("cross_entropy: input is [2, 5, 3] and target is [2, 5]; target must have the shape of input without "
+      .. "dimension 2, the classes; if the classes are last, use input:flatten(1, 2) and target:flatten()",
+      F.cross_entropy, heed.ones(2, 5, 3), heed.ones(2, 5):long())
+    fails("cross_entropy: input is [2, 5, 3] and target is [5, 2]; target must have the shape of input without "
+      .. "dimension 2, the classes", F.cross_entropy, heed.ones(2, 5, 3), heed.ones(5, 2):long())
   end)
 
   it("is known to have changed logits", function()

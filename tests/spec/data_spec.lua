@@ -187,6 +187,10 @@ describe("a loader", function()
     local loader = data.DataLoader(x, 2)
     fails("heed.DataLoader: it is called; write for x, y in loader:iter() do",
       function() for _ in loader do return end end) -- luacheck: ignore 512
+    fails("heed.DataLoader: the index is the number 1; write for x, y in loader:iter() do",
+      function() for _ in heed.ipairs(loader) do return end end) -- luacheck: ignore 512
+    fails("heed.DataLoader: pairs is called; write for x, y in loader:iter() do",
+      function() for _ in heed.pairs(loader) do return end end) -- luacheck: ignore 512
     fails("heed.DataLoader: there is no method or field 'state_dit'; did you mean 'state_dict'?",
       function() return loader.state_dit end)
   end)

@@ -295,8 +295,8 @@ local OTHERWISE = {
   where = "condition is %s; it must be bool: convert with condition:bool(), or compare, as x:gt(0) does",
   bincount = "ids is %s; it must be int64, or float32 with whole values",
   one_hot = "ids is %s; it must be int64, or float32 with whole values",
-  backward = "tensor 1 wants no gradient", backward_steps = "tensor 1 wants no gradient",
-  retain_grad = "x wants no gradient", register_hook = "f is nil",
+  backward = "does not require a gradient", backward_steps = "does not require a gradient",
+  retain_grad = "x does not require a gradient", register_hook = "f is nil",
   randint_like = false, -- draws integers of any dtype
 }
 

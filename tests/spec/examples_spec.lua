@@ -261,7 +261,8 @@ describe("examples of training", function()
   it("save after Ctrl-C, and go on to the same bits", function()
     local arguments = "--steps 1500 --validate 500 --dropout 0.1 "
     check(gpt(arguments))
-    local weights = support.read(folder .. "/model.safetensors")
+    local weights, picture = support.read(folder .. "/model.safetensors"), support.read(folder .. "/loss.svg")
+    local state = support.read(folder .. "/training.safetensors")
     os.remove(folder .. "/training.safetensors")
     -- interrupted when the first line of progress is there
     local result = support.run(([[log=%s/log
@@ -273,6 +274,8 @@ describe("examples of training", function()
     local out = check(gpt("--resume " .. arguments))
     assert.falsy(out:find("step 75/", 1, true))
     assert.are.equal(weights, support.read(folder .. "/model.safetensors"))
+    assert.is_true(state == support.read(folder .. "/training.safetensors"))
+    assert.are.equal(picture, support.read(folder .. "/loss.svg"))
     result = gpt("--resume --width 32 " .. arguments)
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("has\n  600 characters --layers 1 --heads 2 --width 16", 1, true), result.err)
@@ -313,14 +316,19 @@ describe("examples of training", function()
 
   it("say what is wrong with their arguments", function()
     for command, message in pairs {
-      ["train_gpt --stepps 3"] = "train_gpt: --stepps is not known; --help shows what is",
-      ["train_gpt --steps 0"] = "train_gpt: --steps needs a value; --help shows which",
+      ["train_gpt --stepps 3"] = "train_gpt: --stepps is not known; --help lists the options",
+      ["train_gpt --steps 0"] = "train_gpt: --steps is '0'; --help describes its values",
+      ["train_gpt --dropout 1"] = "train_gpt: --dropout is '1'; --help describes its values",
+      ["train_gpt docs"] = "train_gpt: docs: Is a directory; give a text file",
+      ["train_gpt --out LICENSE"] = ".*train_gpt: LICENSE/characters.txt: Not a directory",
       ["train_gpt --width 30"] = "train_gpt: --width is 30; it must be a multiple of --heads, 4",
       ["train_gpt LICENSE --context 400"] = "train_gpt: the text has %d+ characters; it must have at least 4010 for "
         .. "--context 400",
       ["train_gpt --resume --out /none"] = "train_gpt: .*/none/training.safetensors.*; leave --resume out to begin",
-      ["train_induction --steps"] = "train_induction: --steps needs a value; --help shows which",
-      ["train_induction 3"] = "train_induction: 3 is not known; --help shows what is",
+      ["train_induction --steps"] = "train_induction: --steps needs a value; --help describes it",
+      ["train_induction 3"] = "train_induction: 3 is not known; --help lists the options",
+      ["train_induction --out LICENSE"] = ".*train_induction: LICENSE/config.json: Not a directory",
+      ["train_induction --steps 2 --every 1 --batch 2 --picture LICENSE/x.svg"] = "train_induction: save: .*",
       ["finetune 0"] = "finetune: usage: finetune.lua %[STEPS%] %[FILE%]",
     } do
       local result = run(command:match "^(%S+) (.*)$")

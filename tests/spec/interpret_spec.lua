@@ -128,6 +128,28 @@ for _, name in ipairs { "gpt2", "llama" } do
       for parameter in model:parameters() do assert.is_nil(parameter.grad) end
     end)
 
+    it("gives the same, unrecorded, while gradients are recorded", function()
+      local clean, corrupted = from_one(case.clean), from_one(case.corrupted)
+      local function metric(y) return y:select(1, -1):select(1, case.token + 1) end
+      local function results()
+        return {
+          interpret.activation_patching(model, clean, corrupted, { metric = metric }),
+          interpret.activation_patching(model, clean, corrupted, { metric = metric, point = "z", layers = { 1 } }),
+          (interpret.attribution_patching(model, clean, corrupted, { metric = metric })),
+          (interpret.integrated_gradients(model, clean, { metric = metric, steps = 2 })),
+        }
+      end
+      local expected = results()
+      local before = heed.set_grad_enabled(true)
+      local fine, recorded = pcall(results)
+      heed.set_grad_enabled(before)
+      assert.is_true(fine, recorded)
+      for i, wanted in ipairs(expected) do
+        close(wanted, recorded[i], 1e-5)
+        assert.is_nil(recorded[i].grad_fn)
+      end
+    end)
+
     it("gives PyTorch's integrated gradients", function()
       local clean, corrupted = from_one(case.clean), from_one(case.corrupted)
       local function metric(y)

@@ -1,5 +1,6 @@
 -- all-MiniLM-L6-v2 compared with reference values: token ids, embeddings, attention weights of the last layer.
 local support = require "tests.support"
+local heed = require "heed"
 local Bert = require "heed.models.bert"
 
 describe("all-MiniLM-L6-v2", function()
@@ -38,6 +39,11 @@ describe("all-MiniLM-L6-v2", function()
   it("encodes a text alone as it does among others", function()
     local texts = { "", "one", ("two words "):rep(40), "three short words", "日本語", ("and so on "):rep(100) }
     local all = model:encode(texts)
+    local before = heed.set_grad_enabled(true)
+    local again = model:encode(texts)
+    heed.set_grad_enabled(before)
+    assert.is_nil(again.grad_fn)
+    assert.is_true(all:equal(again))
     for i, text in ipairs(texts) do
       assert.is_true(distance(all[i], model:encode({ text })[1]) <= 1e-6)
     end

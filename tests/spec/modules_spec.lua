@@ -290,6 +290,17 @@ describe("the methods of all modules", function()
     for _, p in ipairs(list) do total = total + p:numel() end
     assert.are.equal(2 * total, called)
     assert.are.equal(5, #list)
+    for _ = 1, 2 do -- a loop begins again where another was left
+      local first
+      for p in list do
+        first = first or p
+        if rawequal(p, list[2]) then break end
+      end
+      assert.is_true(rawequal(first, list[1]))
+    end
+    local next_p = m:parameters() -- for two lists side by side
+    for i = 1, 5 do assert.are.equal(list[i]:to_string(), next_p():to_string()) end
+    assert.is_nil(next_p())
   end)
 
   it("list parts", function()

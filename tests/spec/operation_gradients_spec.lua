@@ -82,7 +82,7 @@ describe("gradients of operations", function()
     end)
 
     it("are refused for leaves, and for tensors whose elements were changed through another", function()
-      fails("leaf that wants a gradient", function() heed.tensor({ 1, 2 }):requires_grad_():mul_(2) end)
+      fails("leaf that requires a gradient", function() heed.tensor({ 1, 2 }):requires_grad_():mul_(2) end)
       local x, w = heed.zeros(2), heed.tensor({ 1, 2 }):requires_grad_()
       local other = x:view(2)
       x:add_(w)

@@ -308,9 +308,9 @@ describe("the state of an optimiser", function()
     local adam = optim.Adam(m:named_parameters())
     fails("load_state_dict: the state is of another model or optimiser:\n"
       .. "  parameter 'weight' has no exp_avg\n  parameter 'weight' has no exp_avg_sq\n"
-      .. "  parameter 'weight' has momentum_buffer, which Adam does not\n"
+      .. "  parameter 'weight' has momentum_buffer, which Adam does not use\n"
       .. "  parameter 'bias' has no exp_avg\n  parameter 'bias' has no exp_avg_sq\n"
-      .. "  parameter 'bias' has momentum_buffer, which Adam does not",
+      .. "  parameter 'bias' has momentum_buffer, which Adam does not use",
       adam.load_state_dict, adam, optimiser:state_dict())
     local renamed = optim.SGD({ { "w", m.weight }, { "bias", m.bias } }, { momentum = 0.9 })
     fails("load_state_dict: the state is of another model or optimiser:\n"
@@ -323,11 +323,12 @@ end)
 
 describe("an optimiser refuses", function()
   it("what cannot learn", function()
-    raises("SGD: parameter 1 is int64; only float32 tensors can learn", function()
+    raises("SGD: parameter 1 is int64; it must be float32", function()
       local optimiser = optim.SGD { heed.tensor({ 1 }, { dtype = "int64" }) }
       return optimiser
     end)
-    fails("SGD: parameter 1 wants no gradient; use nn.Parameter(x) or x:requires_grad_()", optim.SGD, { heed.zeros(2) })
+    fails("SGD: parameter 1 does not require a gradient; use nn.Parameter(x) or x:requires_grad_()", optim.SGD,
+      { heed.zeros(2) })
     fails("SGD: parameters is a module (Linear); it must be tensors: m:parameters(), a list, or a list of groups "
       .. "{params = …, lr = …}; use m:parameters()", optim.SGD, nn.Linear(2, 2))
     fails("SGD: parameter 2 is the number 5; it must be a tensor", optim.SGD, { parameter(1), 5 })
@@ -337,8 +338,8 @@ describe("an optimiser refuses", function()
     local before = heed.set_grad_enabled(true)
     local y = parameter(1) * 2
     heed.set_grad_enabled(before)
-    fails("SGD: parameter 1 was computed (grad_fn=<MulBackward0>); only leaves can learn: x:detach():requires_grad_() "
-      .. "makes one", optim.SGD, { y })
+    fails("SGD: parameter 1 is the result of a recorded operation (grad_fn=<MulBackward0>); it must be a leaf; use "
+      .. "x:detach():requires_grad_()", optim.SGD, { y })
   end)
 
   it("no parameters, and the same one twice", function()
@@ -346,13 +347,13 @@ describe("an optimiser refuses", function()
     fails("Adam: params of group 1 is empty; there must be at least one parameter", optim.Adam, { { params = {} } })
     fails("Adam: params of group 1 is nil; it must be m:parameters() or a list of tensors", optim.Adam, { { lr = 1 } })
     local m = nn.Linear(2, 2)
-    fails("Adam: parameters 1 and 3 are the same one; each must be there once", optim.Adam,
+    fails("Adam: parameters 1 and 3 are the same tensor; each must be listed once", optim.Adam,
       { m.weight, m.bias, m.weight })
-    fails("Adam: parameters 'weight' and 3 are the same one; each must be there once", optim.Adam,
+    fails("Adam: parameters 'weight' and 3 are the same tensor; each must be listed once", optim.Adam,
       { { params = m:named_parameters() }, { params = { m.weight } } })
     local optimiser = optim.Adam(m:parameters())
-    fails("add_param_group: parameters 1 and 3 are the same one; each must be there once", optimiser.add_param_group,
-      optimiser, { params = { m.weight } })
+    fails("add_param_group: parameters 1 and 3 are the same tensor; each must be listed once",
+      optimiser.add_param_group, optimiser, { params = { m.weight } })
     assert.are.equal(1, #optimiser.param_groups)
   end)
 

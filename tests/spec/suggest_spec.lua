@@ -122,6 +122,15 @@ describe("an unknown name", function()
     raises("mine has no function or field 'knwon'; did you mean 'known'?", function() return t.knwon end)
     assert.is_nil(t._name)
     assert.is_nil(t[1])
+    local optimizer = heed.optim.SGD(nn.Linear(1, 1):parameters())
+    raises("heed.optim.SGD: the field 'lr' cannot be set; the rate is a group's: optimizer.param_groups[1].lr",
+      function() optimizer.lr = 1 end)
+    raises("heed.optim.SGD: there is no method or field 'lr'; the rate is a group's: optimizer.param_groups[1].lr",
+      function() return optimizer.lr end)
+    raises("heed.optim.lr_scheduler.StepLR: there is no method or field 'get_lr'; write schedule:get_last_lr()",
+      function() return heed.optim.lr_scheduler.StepLR(optimizer, 1):get_lr() end)
+    raises("heed.nn.utils has no function or field 'clip_grad_norm'; did you mean 'clip_grad_norm_'?",
+      function() return heed.nn.utils.clip_grad_norm end)
   end)
 end)
 

@@ -150,7 +150,7 @@ describe("a write in place that would lose gradients", function()
       function() x:index_add_(1, I { 1 }, heed.ones(1, 4)) end, function() x:zero_() end, function() x:fill_(1) end,
       function() x:copy_(heed.ones(3, 4)) end, function() x:scatter_(1, I { { 1 } }, 3) end,
     } do
-      refused("the tensor that is written is a leaf that wants a gradient; change it under no_grad", write)
+      refused("the tensor that is written is a leaf that requires a gradient; write to it under no_grad", write)
       assert.are.same(was, x:tolist())
     end
   end)
@@ -159,9 +159,9 @@ describe("a write in place that would lose gradients", function()
     local y = x * 2
     local was = y:tolist()
     for _, view in ipairs { y[1], y.T, y:view(12), y[{ {}, { 1, 2 } }], y:narrow(1, 1, 2), y:select(2, 1) } do
-      refused("is a view of one that is recorded; change that one (x[i] = value), or a clone",
+      refused("is a view of a recorded tensor; write to that tensor (x[i] = value), or to a clone",
         function() view:mul_(2) end)
-      refused("is a view of one that is recorded", function() view[1] = 0 end)
+      refused("is a view of a recorded tensor", function() view[1] = 0 end)
       assert.are.same(was, y:tolist())
     end
   end)

@@ -12,7 +12,13 @@ local STATE = {} -- the key of a context's {name =, saved =, versions =, plain =
 -- ---- The context of one call --------------------------------------------------------------------
 
 local Context = {}
-Context.__index = Context
+local PYTORCH = { save_for_backward = "ctx:save(x, ...)", saved_tensors = "ctx:saved(), which gives all of them" }
+
+--- The methods; anything else is a field that the script sets, or nil.
+function Context.__index(_, key)
+  if PYTORCH[key] then E.fail("heed.autograd.Function: ctx has no '%s'; write %s", key, PYTORCH[key]) end
+  return rawget(Context, key)
+end
 Context.__name = "heed.autograd.Context"
 
 local function state_of(ctx, method)
@@ -162,7 +168,12 @@ function Function.__call(self, ...) return call(self, ...) end
 
 function Function.__index(self, key)
   local definition = rawget(self, DEFINITION)
-  if key == "apply" then return function(...) return call(self, ...) end end
+  if key == "apply" then
+    return function(...)
+      if rawequal((...), self) then E.fail("apply: it is called with a colon; write %s.apply(x)", definition.name) end
+      return call(self, ...)
+    end
+  end
   if key == "name" or key == "forward" or key == "backward" then return definition[key] end
   if type(key) == "string" and not key:find "^_" then
     E.fail("heed.autograd.Function has no field %s; it has apply, name, forward and backward", key)
@@ -180,7 +191,9 @@ local KNOWN = { forward = true, backward = true }
 --- Function(name, {forward = function(ctx, …), backward = function(ctx, dy, …)}): an operation that is called like a
 --- function, with the arguments of forward. backward gives a gradient for each of them, nil for those without one.
 return function(name, definition)
-  E.check_type(name, "string", "Function", "name")
+  if type(name) ~= "string" then
+    E.reject("Function", "name", name, 'a string, as in Function("Clip", {forward = ..., backward = ...})')
+  end
   if not name:find "^[%a_][%w_]*$" or #name > 50 then
     E.reject("Function", "name", name, "a name of at most 50 letters, digits and underscores")
   end

@@ -89,7 +89,7 @@ function Decoder:new_cache(options) end
 ---to continue, pass that token, and any text after it, together with the cache. A call that fails or is cancelled (by a
 ---limit, the host or an error in on_token) leaves the cache and the generator as if on_token had stopped it at the last
 ---token it received, so it can be continued in the same way. Without on_token, or if it received no token, both stay as
----before the call.
+---before the call. Nothing is recorded.
 ---@param ids heed.Indices [n] or [1, n]
 ---@param options? heed.GenerateOptions
 ---@return integer[] tokens

@@ -11,7 +11,7 @@ local Tensor = {}
 ---@return heed.Tensor x
 function Tensor:requires_grad_(requires_grad) end
 
----Another tensor on the same elements that wants no gradient.
+---Another tensor on the same elements that does not require a gradient.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:detach() end

@@ -96,7 +96,8 @@ function Bert:forward(ids, options) end
 function Bert:pooled(hidden) end
 
 ---Sentence embeddings, normalized to length 1: the dot product of two is their cosine similarity. Texts are truncated to
----max_seq_length tokens. Raises an error if the model has no tokenizer.
+---max_seq_length tokens. Not recorded; for gradients call the model itself. Raises an error if the model has no
+---tokenizer.
 ---@param texts string[] valid UTF-8
 ---@return heed.Tensor [n, d]
 ---@nodiscard

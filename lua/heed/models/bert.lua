@@ -298,8 +298,9 @@ local function encode_batch(self, lists, batch)
 end
 
 --- Sentence embeddings [n, d] of a list of n texts, normalized to length 1: the dot product of two is their cosine
---- similarity. Texts are truncated to max_seq_length tokens.
-function Bert:encode(texts, ...)
+--- similarity. Texts are truncated to max_seq_length tokens. Nothing is recorded, so that many texts need no more
+--- memory than a batch; for embeddings with gradients call the model itself.
+local function encode(self, texts, ...)
   options_of("encode", {}, 3, self, texts, ...)
   if not self.tokenizer then fail "encode: the model was loaded without a vocab.txt" end
   if not self.pooling then fail "encode: 1_Pooling/config.json has an unsupported pooling; it must be mean or cls" end
@@ -318,6 +319,11 @@ function Bert:encode(texts, ...)
   local row = {} -- of each text, in the concatenated batches
   for at, i in ipairs(order) do row[i] = at end
   return core.cat(results, 1):index_select(1, core.tensor(row, { dtype = "int64" }))
+end
+
+function Bert:encode(...)
+  if core.is_grad_enabled() then return core.modules.with_modes(false, nil, encode, self, ...) end
+  return encode(self, ...)
 end
 
 return E.with_frames(Bert, "forward", "pooled", "encode")

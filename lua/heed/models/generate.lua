@@ -5,6 +5,7 @@ local core = require "heed.core"
 local E = require "heed.nn.entries"
 local caches = require "heed.models.cache"
 local loading = require "heed.models.loading"
+local mode = require "heed.autograd.mode"
 local options_of, copy_generator, fail = core.modules.options, core.modules.copy_generator, E.fail
 
 -- ---- Choosing a token ---------------------------------------------------------------------------
@@ -120,7 +121,7 @@ end
 --- A call that fails leaves the cache and the generator as if on_token had stopped it at the last token it received, or
 --- as before the call if it received none. For this, later tokens go to a draft of the cache, and random numbers come
 --- from a copy of the generator. One exception: dropout in training mode draws from the default generator, as does
---- sampling then if no generator is given; these draws are not undone.
+--- sampling then if no generator is given; these draws are not undone. Nothing is recorded: a cache keeps no gradients.
 return function(self, ids, ...)
   E.check_self(self, "generate")
   local wanted, temperature, top_k, top_p, generator, on_token, stop, cache, capacity, dtype =
@@ -156,17 +157,26 @@ return function(self, ids, ...)
     caches.keep(cache, draft)
   end
   if not on_token then begin(n + most) end
-  for i = 1, most do
-    if on_token then begin(#ids) end
-    local logits = self(ids, { cache = draft, logits_to_keep = 1 })[1]
-    local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, draws)
-    tokens[i] = id
-    if on_token then
-      keep()
-      if on_token(id, past + n + i) == false then break end
+  local function decode()
+    for i = 1, most do
+      if on_token then begin(#ids) end
+      local logits = self(ids, { cache = draft, logits_to_keep = 1 })[1]
+      local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, draws)
+      tokens[i] = id
+      if on_token then
+        keep()
+        if on_token(id, past + n + i) == false then break end
+      end
+      if stops[id] then break end
+      ids = core.tensor({ id }, { dtype = "int64" })
     end
-    if stops[id] then break end
-    ids = core.tensor({ id }, { dtype = "int64" })
+  end
+  if not core.is_grad_enabled() then
+    decode()
+  elseif on_token then
+    mode.run(false, nil, decode) -- on_token may yield
+  else
+    core.modules.with_modes(false, nil, decode)
   end
   if not on_token then keep() end
   return tokens, cache

@@ -13,6 +13,13 @@ local function is_plain(value)
   return metatable == nil or type(metatable) == "table" and rawget(metatable, "__metatable") == nil
 end
 
+--- Gives a copy the requires_grad of its original: a frozen parameter stays frozen. Returns the copy.
+local function keep_flag(original, copied)
+  local wanted = original.requires_grad and original.is_leaf and original.dtype == "float32"
+  if copied.requires_grad ~= wanted then copied:requires_grad_(wanted) end
+  return copied
+end
+
 --- A deep copy of a module. Tensors that share all their elements, parts, and tables that occur several times inside
 --- the module are copied once. Everything else in the fields of modules written in Lua is shared: functions,
 --- generators, caches, classes. Iterative, so that depth is unbounded: a copy is made empty and filled later.
@@ -29,9 +36,10 @@ local function clone(module)
   local function copy_tensor(tensor, kind)
     if primitives.placeholder(tensor) then return tensor end
     local _, identity = primitives.identity(tensor)
+    -- detached: the copy of a parameter is a parameter, not a result of the original
     if not tensors[identity] then tensors[identity] = tensor:detach():clone() end
-    if kind == "parameter" then return Parameter(tensors[identity], tensor.requires_grad) end
-    return primitives.plain(tensors[identity])
+    local copied = (kind == "parameter" and Parameter or primitives.plain)(tensors[identity])
+    return keep_flag(tensor, copied)
   end
 
   local copy
@@ -66,9 +74,7 @@ local function clone(module)
           new[entry.name] = copy(entry.value)
         elseif not primitives.placeholder(entry.value) then
           primitives.put(new, entry.name, copy_tensor(entry.value))
-          if entry.value.dtype == "float32" and not entry.value.requires_grad then
-            new[entry.name]:requires_grad_(false)
-          end
+          keep_flag(entry.value, new[entry.name])
         end
       end
     end)

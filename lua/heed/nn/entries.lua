@@ -21,6 +21,9 @@ local RECORD = {}
 --- on the script must call it.
 local E = { RECORD = RECORD, check_cancel = core.check_cancel }
 
+-- The key under which objects of heed.utils.data and heed.optim hold their class, {name =}.
+E.OBJECT_CLASS = {}
+
 -- ---- Errors -------------------------------------------------------------------------------------
 
 --- Raises an error located at the line of the user's call. Further arguments are formatted into the message.
@@ -149,12 +152,18 @@ local DIFFERENTIABLE = { float32 = true, bfloat16 = true, float16 = true }
 --- Whether the value is a tensor that can lead to a gradient.
 function E.is_differentiable(value) return E.is_tensor(value) and DIFFERENTIABLE[value.dtype] == true end
 
+--- The name of an object's class, such as "heed.DataLoader"; nil for anything else.
+function E.object_name(value)
+  local class = compat.raw(value, E.OBJECT_CLASS)
+  return class and class.meta.__name or nil
+end
+
 local GENERATOR = getmetatable(core.default_generator)
 --- Whether a value is a heed.Generator.
 function E.is_generator(value) return type(value) == "userdata" and getmetatable(value) == GENERATOR end
 
---- Whether a value is a table that is neither a module nor a class.
-function E.is_list(value) return type(value) == "table" and not E.record(value) end
+--- Whether a value is a table that is neither a module nor a class nor an object of heed.utils.data and heed.optim.
+function E.is_list(value) return type(value) == "table" and not E.record(value) and not E.object_name(value) end
 
 --- Raises unless the value is a module.
 function E.check_module(value, method, argument)
@@ -251,7 +260,8 @@ end
 
 --- A description of a value for messages: "a string ('abc')", "a module (Mine)".
 function E.what(value)
-  local own = record(value)
+  local own, name = record(value), E.object_name(value)
+  if name then return "a " .. name end
   if not own then return primitives.what(value) end
   return own.fields and ("a module (%s)"):format(E.class_name(value)) or ("the class %s"):format(own.name)
 end

@@ -61,13 +61,15 @@ local function pairs_of(names, values)
   end
 end
 
---- A list that is also an iterator, so that `for p in m:parameters()` and `ipairs(m:parameters())` both work.
+--- A list that is also an iterator, so that `for p in m:parameters()` and `ipairs(m:parameters())` both work. A loop
+--- begins with the first element, a call without arguments gives the next: `local next_p = m:parameters()`.
 local function list_of(values)
   local at = 0
   return setmetatable(values, {
     __name = "heed.List",
-    __call = function(list, _, last)
-      at = last == nil and 1 or at + 1
+    __call = function(list, ...)
+      local _, last = ...
+      at = last == nil and select("#", ...) > 0 and 1 or at + 1
       return list[at]
     end,
   })

@@ -87,7 +87,7 @@ end
 function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
 
 --- Whether a value is a state dict or a plain table.
-function M.is_state(value) return M.is_state_dict(value) or type(value) == "table" and not E.record(value) end
+function M.is_state(value) return M.is_state_dict(value) or E.is_list(value) end
 
 --- Whether a state dict has a value of that name.
 function M.has(state, name)

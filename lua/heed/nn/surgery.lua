@@ -2,7 +2,6 @@
 --- m:on_weights(f). Each returns a handle that undoes it. Shapes: b batch, h heads, n queries, s keys, d head_dim.
 
 local compat = require "heed.compat"
-local core = require "heed.core"
 local E = require "heed.nn.entries"
 local points = require "heed.nn.points"
 
@@ -83,9 +82,8 @@ function surgery.ablate(self, heads, options)
       local at = head - context.heads[1] + 1
       if at >= 1 and head <= context.heads[2] then
         changed = changed or z:clone()
-        local into = changed:select(3, at)
-        if type(value) ~= "number" then check_broadcasts(value, into.shape) end
-        into:copy_(type(value) == "number" and core.full({ 1 }, value) or value)
+        if type(value) ~= "number" then check_broadcasts(value, changed:select(3, at).shape) end
+        changed[{ {}, {}, at }] = value
       end
     end
     return changed
@@ -114,7 +112,7 @@ function surgery.patch(self, head, weights)
         shape[2], shape[3], shape[1], shape[2], shape[3], head)
     end
     pattern = pattern:clone()
-    pattern:select(2, at):copy_(weights)
+    pattern[{ {}, at }] = weights
     return pattern
   end)
 end

@@ -24,16 +24,16 @@ local function check_tensor(x, method, what)
   if not is_tensor(x) then
     E.reject(method, what, x, E.is_module(x) and "a tensor; m:parameters() gives those of a module" or "a tensor")
   end
-  if x.dtype ~= "float32" then E.fail("%s: %s is %s; only float32 tensors can learn", method, what, x.dtype) end
+  if x.dtype ~= "float32" then E.fail("%s: %s is %s; it must be float32", method, what, x.dtype) end
   if primitives.placeholder(x) then
     E.fail("%s: %s has no elements yet (skip_init); load the weights before making the optimiser", method, what)
   end
   if not x.is_leaf then
-    E.fail("%s: %s was computed (grad_fn=%s); only leaves can learn: x:detach():requires_grad_() makes one", method,
-      what, tostring(x.grad_fn))
+    E.fail("%s: %s is the result of a recorded operation (grad_fn=%s); it must be a leaf; use "
+      .. "x:detach():requires_grad_()", method, what, tostring(x.grad_fn))
   end
   if not x.requires_grad and not x.is_parameter then
-    E.fail("%s: %s wants no gradient; use nn.Parameter(x) or x:requires_grad_()", method, what)
+    E.fail("%s: %s does not require a gradient; use nn.Parameter(x) or x:requires_grad_()", method, what)
   end
 end
 
@@ -128,7 +128,7 @@ function M.check_twice(tensors, names, method)
   local first, second = primitives.find_twice(tensors, method)
   if not first then return end
   local function what(i) return names[i] and ("'%s'"):format(names[i]) or tostring(i) end
-  E.fail("%s: parameters %s and %s are the same one; each must be there once", method, what(first), what(second))
+  E.fail("%s: parameters %s and %s are the same tensor; each must be listed once", method, what(first), what(second))
 end
 
 return M

@@ -116,7 +116,7 @@ local function read_entry(values, group, i, entry, problems)
   end
   if #unknown > 0 then
     E.sort(unknown, METHOD)
-    problems[#problems + 1] = ("parameter %s has %s, which %s does not"):format(what_of(values, i),
+    problems[#problems + 1] = ("parameter %s has %s, which %s does not use"):format(what_of(values, i),
       table.concat(unknown, ", "), values.kind.name)
   end
   step = rawget(entry, "step")

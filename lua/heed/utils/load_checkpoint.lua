@@ -105,13 +105,20 @@ local function load_others(others, f)
   error(problem, 0)
 end
 
+--- The function that loads the state of one of heed's own objects. An error names the object.
+local function prepare_own(each)
+  local values, class = object.of(each.object)
+  local fine, result = pcall(class.prepare, values, each.state)
+  if fine then return result end
+  local _, at = tostring(result):find("load_state_dict: the state is", 1, true)
+  if not at then error(result, 0) end
+  E.fail("%s: '%s': the state is%s", METHOD, each.path, tostring(result):sub(at + 1))
+end
+
 --- Loads everything. What can fail comes first, what changes heed's own objects last.
 local function load_all(found)
   local take = {}
-  for i, each in ipairs(found.own) do
-    local values, class = object.of(each.object)
-    take[i] = class.prepare(values, each.state)
-  end
+  for i, each in ipairs(found.own) do take[i] = prepare_own(each) end
   for _, each in ipairs(found.generators) do
     if type(each.state) ~= "string" then
       E.reject(METHOD, ("'%s'"):format(each.path), each.state, "the state of a generator")

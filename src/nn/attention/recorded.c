@@ -104,6 +104,12 @@ static heed_status attend(recorded_pass *pass, heed__attention_stages *p, heed_t
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&view, *rows, a);
   status = heed__tensor_from_view(pass->ctx, name, &view, into);
+  const heed_tensor *slopes = p->operands.options.alibi_slopes;
+  if (status == HEED_OK && slopes != NULL) { /* the module's have no storage, which the backward pass needs */
+    heed_tensor **kept = place(pass);
+    status = heed__clone(pass->ctx, name, slopes, kept);
+    p->operands.options.alibi_slopes = *kept;
+  }
   if (status == HEED_OK) status = heed__attention(pass->ctx, &p->operands, into);
   *heads = *into;
   if (status != HEED_OK || a->one_head) return status;

@@ -7,14 +7,17 @@ local raw = compat.raw
 
 local M = {}
 
-local VALUES, KIND = {}, {}
+local VALUES, KIND = {}, E.OBJECT_CLASS
 
---- A key for messages, with the nearest of the names, the keys of further arguments.
-local function described(key, ...)
+--- Whose advice a class takes: all optimisers that of "heed.Optimizer", all schedules that of "heed.Scheduler".
+local function owner_of(name)
+  return "heed." .. (name:find "^optim%.lr_scheduler%." and "Scheduler" or name:find "^optim%." and "Optimizer" or name)
+end
+
+--- A key for messages, with what to write instead, or the nearest of the names, the keys of further arguments.
+local function described(name, key, ...)
   if type(key) ~= "string" then return E.what(key) end
-  local suggest = require "heed.suggest"
-  local question = suggest.question(suggest.nearest(key, ...))
-  return ("'%s'%s"):format(key, question and "; " .. question or "")
+  return ("'%s'%s"):format(key, require("heed.suggest").hint(owner_of(name), key, ...))
 end
 
 --- A class of objects. name: without "heed."; readable: the names of the values that can be read; methods: called with
@@ -53,15 +56,24 @@ function M.class(name, readable, methods, yields)
     if shown[key] then return values_of(self, key)[key] end
     if type(key) == "number" and item then return item(self, key) end
     if type(key) == "string" and key:find "^_" then return nil end
-    E.fail("heed.%s: there is no method or field %s", name, described(key, public, shown))
+    if type(key) == "number" and public.iter then
+      E.fail("heed.%s: the index is %s; write for x, y in loader:iter() do", name, E.what(key))
+    end
+    E.fail("heed.%s: there is no method or field %s", name, described(name, key, public, shown))
   end
   class.meta.__newindex = core.frame(function(_, key)
-    E.fail("heed.%s: the field %s cannot be set; make a new object", name, described(key))
+    local given = require("heed.advice").names[owner_of(name)]
+    given = given and given[key]
+    E.fail("heed.%s: the field %s cannot be set; %s", name,
+      type(key) == "string" and ("'%s'"):format(key) or E.what(key), given or "make a new object")
   end)
   if public.iter then -- for x in loader do
     class.meta.__call = core.frame(function()
       E.fail("heed.%s: it is called; write for x, y in loader:iter() do", name)
     end)
+    function class.meta.__pairs() -- level 3: whoever called pairs
+      error(("heed.%s: pairs is called; write for x, y in loader:iter() do"):format(name), 3)
+    end
   end
   if methods.len then class.meta.__len = function(self) return public.len(self) end end
   class.meta.__tostring = core.frame(function(self)
