@@ -26,13 +26,11 @@ static int identity(lua_State *L) {
   return 2;
 }
 
-/* plain(t): a tensor on the same elements that is not marked as a parameter */
+/* plain(t): a tensor on the same elements that is no parameter and wants no gradient */
 static int plain(lua_State *L) {
   lua_settop(L, 1);
   heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "state_dict",
-                                      lheed_tensor(L, 1, "state_dict", "t"), box));
-  heed_tensor_set_parameter(*box, false);
+  LHEED_TRY(L, heed_tensor_detach(lheed_get(L)->context, lheed_tensor(L, 1, "state_dict", "t"), box));
   return lheed_return(L, 1);
 }
 

@@ -176,6 +176,7 @@ struct heed_context {
   struct heed__node *unreferenced;       /* nodes that are being freed (node.c) */
   bool frees_nodes;
   uint64_t recorded;           /* the number of the last recorded node */
+  int64_t hooks;               /* the number of the last hook on a tensor */
   struct heed__pass *backward; /* the backward pass that runs; NULL: none (grad) */
   heed_dropout_stream dropout_stream;
   heed_generator generator;
@@ -274,7 +275,7 @@ typedef struct heed__storage {
   uint32_t version;          /* the number of writes in place (heed__written) */
   const char *written_by;    /* the operation of the last one */
   uint64_t recorded;         /* the order of the node that the last recorded write in place made; 0: none */
-  struct heed__leaf *leaves; /* tensors on this storage that can get gradients: a list (node.c) */
+  struct heed__leaf *leaves; /* of the parameters on this storage: a list (node.c) */
 } heed__storage;
 
 /* A header on a storage. All layers may read its fields. Headers on the stack (heed__alias_on_stack) hold no
@@ -287,10 +288,10 @@ struct heed_tensor {
   int64_t numel;
   bool parameter;
   bool in_storage;         /* the header lies in the storage's block */
-  bool leaf;               /* has a heed__leaf, which may want a gradient; parameters may have one, too */
   bool detached;           /* a detached view, or a view of one */
   uint32_t output;         /* which result of `node` it is, from 0 */
   struct heed__node *node; /* what computed it, counted; NULL: it was not recorded (node.h) */
+  struct heed__leaf *leaf; /* counted; may want a gradient; parameters may have one without it (node.c) */
   int64_t shape[HEED_MAX_DIMS];
   int64_t stride[HEED_MAX_DIMS]; /* in elements, none negative */
 };

@@ -119,19 +119,19 @@ void heed__set_node(heed_tensor *x, heed__node *node, uint32_t output) {
 /* ---- Leaves ---- */
 
 heed__leaf *heed__leaf_of(const heed_tensor *x) {
-  if (x->node != NULL || x->storage == NULL || (!x->leaf && !x->parameter)) return NULL;
+  if (x->node != NULL || x->storage == NULL) return NULL;
+  if (x->leaf != NULL || !x->parameter) return x->leaf;
   for (heed__leaf *leaf = x->storage->leaves; leaf != NULL; leaf = leaf->next) {
     if (leaf->data == x->data && leaf->numel == x->numel) return leaf;
   }
   return NULL;
 }
 
-heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
-  *out = heed__leaf_of(x);
-  if (*out != NULL) return HEED_OK;
+/* A leaf with one reference. */
+static heed_status new_leaf(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
   heed__leaf *leaf = heed__allocate(ctx, sizeof(*leaf));
   if (leaf == NULL) return heed__fail_memory(ctx, function, sizeof(*leaf));
-  *leaf = (heed__leaf){.next = x->storage->leaves, .data = x->data, .numel = x->numel};
+  *leaf = (heed__leaf){.references = 1, .data = x->data, .numel = x->numel};
   leaf->wants = x->parameter && x->dtype == HEED_FLOAT32;
   leaf->node = heed__node_new(ctx, 0, 1, 0, 0, 0);
   if (leaf->node == NULL) {
@@ -139,16 +139,47 @@ heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_
     return heed__fail_memory(ctx, function, sizeof(*leaf->node));
   }
   leaf->node->keeps_gradient = true;
-  x->storage->leaves = leaf;
   *out = leaf;
   return HEED_OK;
+}
+
+heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
+  *out = heed__leaf_of(x);
+  if (*out != NULL) return HEED_OK;
+  assert(x->parameter);
+  const heed_status status = new_leaf(ctx, function, x, out);
+  if (status) return status;
+  (*out)->next = x->storage->leaves;
+  x->storage->leaves = *out;
+  return HEED_OK;
+}
+
+heed_status heed__leaf_own(heed_context *ctx, const char *function, heed_tensor *x, heed__leaf **out) {
+  assert(x->node == NULL);
+  if (x->parameter && x->leaf == NULL) {
+    const heed_status status = heed__leaf_make(ctx, function, x, out);
+    if (status) return status;
+    x->leaf = *out;
+    x->leaf->references++;
+  } else if (x->leaf == NULL) {
+    const heed_status status = new_leaf(ctx, function, x, &x->leaf);
+    if (status) return status;
+  }
+  *out = x->leaf;
+  return HEED_OK;
+}
+
+void heed__leaf_drop(heed__leaf *leaf) {
+  if (leaf == NULL || --leaf->references > 0) return;
+  heed_context *ctx = leaf->node->context;
+  heed__node_drop(leaf->node);
+  heed__release(ctx, leaf);
 }
 
 void heed__leaves_free(heed__storage *storage) {
   for (heed__leaf *leaf = storage->leaves, *next; leaf != NULL; leaf = next) {
     next = leaf->next;
-    heed__node_drop(leaf->node);
-    heed__release(storage->context, leaf);
+    heed__leaf_drop(leaf);
   }
   storage->leaves = NULL;
 }

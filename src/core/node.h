@@ -4,7 +4,8 @@
  * A node stands for one recorded operation. A tensor that it computed holds a reference to it, and the node
  * holds references to the nodes and leaves of its inputs and to the tensors that its gradient needs. What no
  * tensor reaches is thus freed by itself. A leaf is a tensor that was not computed and gets a gradient, such
- * as a parameter; it belongs to the storage, so that all aliases of a parameter share it. */
+ * as a parameter. Its aliases share it, other views of the same elements do not: a detached tensor becomes a
+ * leaf of its own. */
 #ifndef HEED_NODE_H
 #define HEED_NODE_H
 
@@ -51,10 +52,12 @@ struct heed__node {
   heed__node *next; /* of a list of the backward pass, or of those to be freed */
 };
 
-/* A leaf, on its storage's list. */
+/* A leaf. Those that were made for a parameter are on its storage's list, which finds them for aliases that
+ * were made before. */
 typedef struct heed__leaf {
   struct heed__leaf *next;
-  char *data; /* identifies the tensor within the storage, with the shape */
+  int64_t references; /* of tensors, and of the list */
+  char *data;         /* identifies the parameter within the storage, with the number of elements */
   int64_t numel;
   bool wants;       /* requires_grad */
   heed__node *node; /* counted; of one output and no gradient */
@@ -108,9 +111,15 @@ void heed__spare_free(heed_context *ctx);
 /** The leaf of x, if it has one: NULL for tensors that were computed, and for parameters that were not used
  * yet. */
 heed__leaf *heed__leaf_of(const heed_tensor *x);
-/** The same, and makes it if there is none. Errors: MEMORY. */
+/** The same, and makes it if there is none, for a parameter. Errors: MEMORY. */
 HEED_MUST_USE
 heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out);
+/** The leaf of a tensor that was not computed, which may be no parameter; x and aliases made later hold it.
+ * Errors: MEMORY. */
+HEED_MUST_USE
+heed_status heed__leaf_own(heed_context *ctx, const char *function, heed_tensor *x, heed__leaf **out);
+/** Drops one reference. NULL is allowed. */
+void heed__leaf_drop(heed__leaf *leaf);
 void heed__leaves_free(heed__storage *storage);
 void heed__storage_drop(heed__storage *storage);
 

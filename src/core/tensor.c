@@ -27,7 +27,8 @@ static void set_header(heed_tensor *x, heed__storage *storage, heed_dtype dtype,
   x->dtype = dtype;
   x->ndim = ndim;
   x->numel = numel;
-  x->parameter = x->leaf = x->detached = false;
+  x->parameter = x->detached = false;
+  x->leaf = NULL;
   x->in_storage = storage != NULL;
   x->node = NULL;
   x->output = 0;
@@ -90,7 +91,7 @@ static void copy_header(heed_tensor *to, const heed_tensor *from) {
   to->ndim = from->ndim;
   to->numel = from->numel;
   to->in_storage = false;
-  to->leaf = false;
+  to->leaf = NULL;
   to->detached = from->detached;
   to->node = NULL;
   to->output = 0;
@@ -108,6 +109,7 @@ static heed_status new_header(heed_context *ctx, const char *function, const hee
   copy_header(x, view);
   x->parameter = view->parameter;
   x->leaf = view->leaf;
+  if (x->leaf != NULL) x->leaf->references++;
   heed__set_node(x, view->node, view->output);
   x->storage->references++;
   *out = x;
@@ -153,6 +155,8 @@ void heed_tensor_free(heed_tensor *x) {
   if (x == NULL || x->storage == NULL) return; /* no storage: on the stack */
   heed__storage *storage = x->storage;
   heed__set_node(x, NULL, 0);
+  heed__leaf_drop(x->leaf);
+  x->leaf = NULL;
   if (!x->in_storage) heed__release(storage->context, x);
   heed__storage_drop(storage);
 }

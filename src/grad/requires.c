@@ -26,14 +26,9 @@ heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
   if (on && x->dtype != HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "requires_grad: x is %s; it must be float32 to have a gradient",
                       heed_dtype_name(x->dtype));
-  const bool was = x->leaf;
-  x->leaf = true;
   heed__leaf *leaf;
-  const heed_status status = heed__leaf_make(ctx, "requires_grad", x, &leaf);
-  if (status) {
-    x->leaf = was;
-    return status;
-  }
+  const heed_status status = heed__leaf_own(ctx, "requires_grad", x, &leaf);
+  if (status) return status;
   leaf->wants = on;
   return HEED_OK;
 }
@@ -73,11 +68,9 @@ heed_status heed_tensor_set_grad(heed_tensor *x, const heed_tensor *grad) {
     status = heed__clone(ctx, "grad", grad, &kept);
   else if (grad != NULL)
     status = heed_tensor_detach(ctx, grad, &kept);
-  const bool was = x->leaf;
-  x->leaf = true; /* a tensor that wants no gradient can be given one, too */
-  if (status == HEED_OK) status = heed__leaf_make(ctx, "grad", x, &leaf);
+  /* a tensor that wants no gradient can be given one, too */
+  if (status == HEED_OK) status = heed__leaf_own(ctx, "grad", x, &leaf);
   if (status) {
-    x->leaf = was;
     heed_tensor_free(kept);
     return status;
   }
@@ -124,10 +117,17 @@ heed_status heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void 
   heed__tensor_hook *added = heed__allocate(ctx, sizeof(*added));
   if (added == NULL) return heed__fail_memory(ctx, "register_hook", sizeof(*added));
   heed__tensor_hook **last = &node->hooks;
-  int64_t highest = 0;
-  for (; *last != NULL; last = &(*last)->next) highest = heed__max(highest, (*last)->id);
+  while (*last != NULL) {
+    heed__tensor_hook *each = *last;
+    if (each->call != NULL || ctx->backward != NULL) {
+      last = &each->next;
+    } else { /* it was removed in a pass */
+      *last = each->next;
+      heed__release(ctx, each);
+    }
+  }
   *added = (heed__tensor_hook){
-      .output = x->output, .id = highest + 1, .call = hook, .release = release, .user = user};
+      .output = x->output, .id = ++ctx->hooks, .call = hook, .release = release, .user = user};
   *last = added;
   *id = added->id;
   return HEED_OK;
@@ -141,7 +141,7 @@ void heed_tensor_remove_hook(heed_tensor *x, int64_t id) {
     if (hook->call == NULL || hook->id != id || hook->output != x->output) continue;
     void (*release)(void *) = hook->release;
     void *user = hook->user;
-    if (node->context->backward != NULL) { /* it may be the one that runs: freed with the node */
+    if (node->context->backward != NULL) { /* it may be the one that runs: freed later */
       hook->call = NULL;
       hook->release = NULL;
     } else {

@@ -159,6 +159,43 @@ describe("with recording on", function()
       assert.is_true(heed.nn.Parameter(y).is_leaf)
     end)
 
+    it("has a gradient of its own, however many others share its elements", function()
+      local x = leaf { { 1, 2, 3 }, { 4, 5, 6 } }
+      local turned = heed.no_grad(function() return x:t() end):requires_grad_()
+      local w = heed.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } };
+      (turned * w):sum():backward()
+      assert.is_nil(x.grad)
+      assert.are.same(list(w), list(turned.grad))
+      local flat = x:detach():view(6):requires_grad_();
+      (x:sum() + flat:sum() * 2):backward()
+      assert.are.same({ { 1, 1, 1 }, { 1, 1, 1 } }, list(x.grad))
+      assert.are.same({ 2, 2, 2, 2, 2, 2 }, list(flat.grad))
+      for _ = 1, 2 do
+        for _, again in ipairs { x:detach():requires_grad_(), heed.nn.Parameter(x), heed.nn.Parameter(x, false) } do
+          again:requires_grad_();
+          (again * 3):sum():backward()
+          assert.are.same({ { 3, 3, 3 }, { 3, 3, 3 } }, list(again.grad))
+        end
+      end
+      assert.are.same({ { 1, 1, 1 }, { 1, 1, 1 } }, list(x.grad))
+      local m = heed.nn.Linear(3, 2)
+      m.weight = heed.nn.Parameter(x)
+      m(heed.ones(3)):sum():backward()
+      assert.are.same({ { 1, 1, 1 }, { 1, 1, 1 } }, list(m.weight.grad))
+      assert.is_false(m:state_dict().weight.requires_grad)
+    end)
+
+    it("is freed with its last alias", function()
+      local x = heed.zeros(1000)
+      local function many()
+        for _ = 1, 100 do x:detach():requires_grad_():sum():backward() end
+        collect()
+        return heed.info().memory_in_use
+      end
+      local first = many()
+      assert.is_true(many() <= first)
+    end)
+
     it("prints what computed it", function()
       local x = leaf { 1, 2 }
       assert.are.equal("tensor([1., 2.], requires_grad=True)", tostring(x))
@@ -330,6 +367,31 @@ describe("with recording on", function()
       (x * 2):sum():backward();
       (x * 2):sum():backward()
       assert.are.equal(1, calls)
+    end)
+
+    it("is the one that its handle removes, whatever was written in place since", function()
+      local x, seen = leaf { 1, 2 }, {}
+      local y = x * 2
+      local first = y:register_hook(function() seen[#seen + 1] = 1 end)
+      y:add_(1)
+      y:register_hook(function() seen[#seen + 1] = 2 end)
+      first:remove()
+      y:sum():backward()
+      assert.are.same({ 2 }, seen)
+    end)
+
+    it("may cut tensors whose gradients are asked for from their history", function()
+      local x = leaf { 1, 2 }
+      local a, b, c = x * 2, x * 3, x * 4
+      local z = a:sum() + b:sum()
+      z:register_hook(function()
+        for _, each in ipairs { a, b, c, z } do each:detach_() end
+        collect()
+      end)
+      local found = autograd.grad(z, { a, c, b }, { allow_unused = true })
+      assert.are.same({ 1, 1 }, list(found[1]))
+      assert.is_nil(found[2])
+      assert.are.same({ 1, 1 }, list(found[3]))
     end)
 
     it("ends the pass with an error, which arrives as it was; nothing has changed, and the pass can be repeated",
