@@ -113,7 +113,12 @@ static heed_tensor *push_target(lua_State *L, const char *function) {
     return x;
   }
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__clone(lheed_get(L)->context, function, lheed_tensor(L, 1, function, "x"), out));
+  heed_context *ctx = lheed_get(L)->context;
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
+  if (heed_is_recording(ctx) && heed_tensor_requires_grad(x))
+    LHEED_TRY(L, heed_clone(ctx, x, out)); /* recorded, unlike the other */
+  else
+    LHEED_TRY(L, heed__clone(ctx, function, x, out));
   return *out;
 }
 
@@ -197,6 +202,18 @@ static int op_index_add(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* index_fill with a value that wants a gradient: index_copy of slices of it, at the box `slices`. */
+static heed_status fill_slices(heed_context *ctx, const char *function, heed_tensor *x, int dim,
+                               const heed_tensor *index, const heed_tensor *value, heed_tensor **slices) {
+  int64_t shape[HEED_MAX_DIMS];
+  int d;
+  heed_status status = heed__check_dim(ctx, function, x->ndim, dim, &d);
+  if (status) return status;
+  for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? index->numel : x->shape[i];
+  status = heed_expand(ctx, value, x->ndim, shape, slices);
+  return status ? status : heed__index_copy(ctx, function, x, dim, index, *slices);
+}
+
 /* index_fill(x, dim, index, value); value: a number, or a tensor of no dimensions */
 static int op_index_fill(lua_State *L) {
   static const char *const names[] = {"dim", "index", "value", NULL};
@@ -204,13 +221,17 @@ static int op_index_fill(lua_State *L) {
   lheed_options(L, function, 2, names);
   int dim = lheed_dim(L, 2, function, "dim");
   lheed_indices(L, 3, function, "index", false);
+  heed_context *ctx = lheed_get(L)->context;
+  heed_tensor **slices = lheed_push_tensor(L);
   heed_tensor *x = push_target(L, function);
   heed__number number;
   const heed_tensor *index = lheed_tensor(L, 3, function, "index");
   const heed_tensor *value = lheed_operand(L, 4, function, "value", &number);
   if (value->ndim > 0) lheed_bad_argument(L, 4, function, "value", "a number or a tensor of no dimensions");
-  LHEED_TRY(L, heed__index_fill(lheed_get(L)->context, function, x, dim, index,
-                                heed__load(value->dtype, value->data)));
+  if (heed_is_recording(ctx) && heed_tensor_requires_grad(value))
+    LHEED_TRY(L, fill_slices(ctx, function, x, dim, index, value, slices));
+  else
+    LHEED_TRY(L, heed__index_fill(ctx, function, x, dim, index, heed__load(value->dtype, value->data)));
   return lheed_return(L, 1);
 }
 
