@@ -56,10 +56,13 @@ for _, name in ipairs { "relu", "silu" } do
   end
 end
 
+-- What is written in place below are results whose elements no gradient needs. Where one of two formulas is chosen,
+-- the other one gets elements that do not overflow: its gradient there is 0 times that of the formula.
+
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
   x = x:float()
-  return x:clamp({ max = 0 }):sub_(x:abs():neg_():exp_():log1p_())
+  return x:minimum(0):sub_(x:abs():neg_():exp_():log1p())
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -71,7 +74,7 @@ function F.softplus(x, ...)
   x = x:float()
   local y = x * beta
   local linear = y:gt(threshold)
-  return linear:where(x, y:exp_():log1p_():div_(beta))
+  return linear:where(x, y:masked_fill_(linear, 0):exp_():log1p():div_(beta))
 end
 
 function F.leaky_relu(x, ...)
@@ -85,7 +88,7 @@ function F.elu(x, ...)
   E.check_operand(x, "elu", "input")
   local alpha, inplace = options("elu", { "alpha", "inplace" }, 2, x, ...)
   alpha = E.number(alpha, 1, "elu", "alpha")
-  return placed(x, x:gt(0):where(x, x:expm1() * alpha), inplace, "elu")
+  return placed(x, x:gt(0):where(x, x:clamp({ max = 0 }):expm1() * alpha), inplace, "elu")
 end
 
 --- The first half of x along dim, times the sigmoid of the second.

@@ -2,6 +2,7 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local Function = require "heed.autograd.functions"
 local options = core.modules.options
 
 local losses = {}
@@ -224,6 +225,26 @@ local function check_same_shape(input, target, method)
   end
 end
 
+--- The logarithm of a probability, at least -100.
+local function bounded(log) return log:clamp(-100) end
+
+local function binary_losses(input, target)
+  return (target - 1) * bounded((-input):log1p()) - target * bounded(input:log())
+end
+
+--- The same with PyTorch's gradient, which is finite for probabilities of 0 and 1.
+local recorded_binary_losses = Function("BinaryCrossEntropy", {
+  forward = function(ctx, input, target)
+    ctx:save(input, target)
+    return binary_losses(input, target)
+  end,
+  backward = function(ctx, dy)
+    local input, target = ctx:saved()
+    return dy * (input - target) / (input * (1 - input)):clamp(1e-12),
+      ctx.needs_input_grad[2] and dy * (bounded((-input):log1p()) - bounded(input:log())) or nil
+  end,
+})
+
 function losses.binary_cross_entropy(input, target, ...)
   local method = "binary_cross_entropy"
   check_same_shape(input, target, method)
@@ -234,7 +255,7 @@ function losses.binary_cross_entropy(input, target, ...)
     E.reject(method, "input", input, "probabilities from 0 to 1; for scores, use binary_cross_entropy_with_logits")
   end
   input = input:float()
-  local loss = (target - 1) * (-input):log1p():clamp(-100) - target * input:log():clamp(-100)
+  local loss = (core.is_grad_enabled() and recorded_binary_losses or binary_losses)(input, target)
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
@@ -246,7 +267,7 @@ function losses.binary_cross_entropy_with_logits(input, target, ...)
   if weight ~= nil then E.check_operand(weight, method, "weight") end
   if positive ~= nil then E.check_operand(positive, method, "pos_weight") end
   reduction = check_reduction(reduction, method)
-  local log_sigmoid = input:clamp { max = 0 } - (-input:abs()):exp():log1p()
+  local log_sigmoid = input:minimum(0) - (-input:abs()):exp():log1p()
   local loss = (1 - target) * input
   if positive then
     loss = loss - ((positive - 1) * target + 1) * log_sigmoid
