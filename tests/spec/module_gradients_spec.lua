@@ -12,6 +12,57 @@ function Mine:init()
   self:register_buffer("mean", heed.zeros(3))
 end
 
+describe("the gradients of MultiHeadAttention", function()
+  local before
+  before_each(function() before = heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(before) end)
+
+  --- The module's formula, by operations of tensors.
+  local function formula(m, x, options)
+    local b, n = x.shape[1], x.shape[2]
+    local function heads(part, count) return part(x):view(b, n, count, m.head_dim):transpose(2, 3) end
+    local q, k, v = heads(m.W_query, 4), heads(m.W_key, m.num_kv_heads), heads(m.W_value, m.num_kv_heads)
+    if options.qk_norm then q, k = m.q_norm(q), m.k_norm(k) end
+    if options.rope then q, k = q:rope(options.rope), k:rope(options.rope) end
+    local y = heed.scaled_dot_product_attention(q, k, v, {
+      is_causal = m.causal, enable_gqa = m.num_kv_heads < 4, scale = options.scale, softcap = options.softcap,
+      window = options.window, sinks = options.sinks and m.sinks or nil,
+      alibi_slopes = options.alibi and heed.alibi_slopes(4) or nil,
+    })
+    return m.out_proj(y:transpose(2, 3):reshape(b, n, 8))
+  end
+
+  for name, options in pairs {
+    ["no option"] = {}, causal = { causal = false }, softcap = { softcap = 1.5 }, alibi = { alibi = true },
+    ["alibi, not causal"] = { alibi = true, causal = false }, window = { window = { left = 2 } },
+    sinks = { sinks = true }, num_kv_heads = { num_kv_heads = 2 }, qk_norm = { qk_norm = true },
+    scale = { scale = 0.3 }, rope = { rope = {} }, qkv_bias = { qkv_bias = true },
+    all = { alibi = true, sinks = true, num_kv_heads = 2, softcap = 2, window = { left = 3 }, rope = {},
+      qk_norm = true, qkv_bias = true },
+  } do
+    it("are those of its formula: " .. name, function()
+      heed.manual_seed(25)
+      local m = nn.MultiHeadAttention(8, 8, 9, 0, 4, options)
+      heed.no_grad(function()
+        for _, p in m:named_parameters() do p:add_(heed.randn(p.shape) * 0.3) end
+      end)
+      local weight, found = heed.randn(2, 6, 8), {}
+      local x = heed.randn(2, 6, 8)
+      for i, f in ipairs { function(a) return m(a) end, function(a) return formula(m, a, options) end } do
+        local input = x:detach():requires_grad_()
+        m:zero_grad();
+        (f(input) * weight):sum():backward()
+        found[i] = { x = input.grad }
+        for key, p in m:named_parameters() do found[i][key] = p.grad end
+      end
+      for key, want in pairs(found[2]) do
+        local apart = (want - found[1][key]):abs():max():item()
+        if not (apart <= 4e-6 * math.max(1, want:abs():max():item())) then error(("%s: %g apart"):format(key, apart)) end
+      end
+    end)
+  end
+end)
+
 describe("a module", function()
   it("freezes its parameters, and asks for their gradients again", function()
     local m = Mine()

@@ -90,6 +90,19 @@ static heed_status project_recorded(recorded_pass *pass, heed__attention_stages 
   return status;
 }
 
+/* The ALiBi slopes as a tensor that can be kept for the backward pass. */
+static heed_status keep_slopes(recorded_pass *pass, heed_attention_options *options) {
+  const heed_tensor *slopes = options->alibi_slopes;
+  if (slopes == NULL) return HEED_OK;
+  heed_tensor **kept = place(pass);
+  const heed_status status =
+      heed__tensor_new(pass->ctx, pass->m->class->name, HEED_FLOAT32, slopes->ndim, slopes->shape, kept);
+  if (status != HEED_OK) return status;
+  memcpy((*kept)->data, slopes->data, (size_t)slopes->numel * sizeof(float));
+  options->alibi_slopes = *kept;
+  return HEED_OK;
+}
+
 /* The heads write their columns of [..., n, h · d], as in the stages. */
 static heed_status attend(recorded_pass *pass, heed__attention_stages *p, heed_tensor **heads) {
   const heed__attention_module *a = (const heed__attention_module *)pass->m;
@@ -103,6 +116,7 @@ static heed_status attend(recorded_pass *pass, heed__attention_stages *p, heed_t
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&view, *rows, a);
   status = heed__tensor_from_view(pass->ctx, name, &view, into);
+  if (status == HEED_OK) status = keep_slopes(pass, &p->operands.options);
   if (status == HEED_OK) status = heed__attention(pass->ctx, &p->operands, into);
   *heads = *into;
   if (status != HEED_OK || a->one_head) return status;
