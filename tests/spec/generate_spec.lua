@@ -48,6 +48,23 @@ describe("generate", function()
     assert.are.equal(cache, same)
   end)
 
+  it("records nothing, so that a training may draw samples", function()
+    local wanted, modes = m:generate(ids, { max_new_tokens = 4 }), {}
+    local before = heed.set_grad_enabled(true)
+    local function generate()
+      return m:generate(ids, { max_new_tokens = 4, on_token = function()
+        modes[#modes + 1] = heed.is_grad_enabled()
+      end })
+    end
+    local ok, tokens = pcall(generate)
+    local _, others = coroutine.resume(coroutine.create(generate))
+    heed.set_grad_enabled(before)
+    assert.is_true(ok, tokens)
+    assert.are.same(wanted, tokens)
+    assert.are.same(wanted, others)
+    for i = 1, 8 do assert.is_true(modes[i]) end
+  end)
+
   it("is greedy with temperature 0 and with top_k 1", function()
     local want = m:generate(ids)
     assert.are.same(want, (m:generate(ids, { temperature = 0, top_p = 0.5 })))

@@ -5,6 +5,7 @@ local core = require "heed.core"
 local E = require "heed.nn.entries"
 local caches = require "heed.models.cache"
 local loading = require "heed.models.loading"
+local mode = require "heed.autograd.mode"
 local options_of, copy_generator, fail = core.modules.options, core.modules.copy_generator, E.fail
 
 -- ---- Choosing a token ---------------------------------------------------------------------------
@@ -113,10 +114,17 @@ end
 
 -- ---- Generating ---------------------------------------------------------------------------------
 
+--- The logits of the last id [v]; nothing is recorded.
+local function logits_of(model, ids, cache)
+  local options = { cache = cache, logits_to_keep = 1 }
+  if core.is_grad_enabled() then return mode.run(false, nil, model, ids, options)[1] end
+  return model(ids, options)[1]
+end
+
 --- Generates up to max_new_tokens (by default 20) ids that follow ids [n]. Returns the list of new ids, whose last may
 --- be a stop token, and the cache, which holds all tokens except the last. Decoding is greedy unless temperature,
 --- top_k, top_p or generator is given; then temperature defaults to 1, and 0 means greedy. on_token(id, position) may
---- return false to stop.
+--- return false to stop. Nothing is recorded, but on_token runs in the mode of the caller.
 --- A call that fails leaves the cache and the generator as if on_token had stopped it at the last token it received, or
 --- as before the call if it received none. For this, later tokens go to a draft of the cache, and random numbers come
 --- from a copy of the generator. One exception: dropout in training mode draws from the default generator, as does
@@ -158,7 +166,7 @@ return function(self, ids, ...)
   if not on_token then begin(n + most) end
   for i = 1, most do
     if on_token then begin(#ids) end
-    local logits = self(ids, { cache = draft, logits_to_keep = 1 })[1]
+    local logits = logits_of(self, ids, draft)
     local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, draws)
     tokens[i] = id
     if on_token then
