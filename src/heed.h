@@ -373,7 +373,7 @@ HEED_CALL heed_tensor_retain_grad(heed_tensor *x);
 HEED_CALL heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 
 /* Called in a backward pass with the gradient of a tensor, borrowed, before it is used. May store another
- * one, new and of the same shape, in *out, which heed takes over. May call functions of heed. */
+ * one, new, float32 and of the same shape, in *out, which heed takes over. May call functions of heed. */
 typedef heed_status heed_gradient_hook(void *user, const heed_tensor *gradient, heed_tensor **out);
 /** Adds a hook to x, which must want a gradient; *id is for removing it, and is not used again. release (may
  * be NULL) is called when the hook is removed or the graph freed. Errors: ARGUMENT, MEMORY; then release is
@@ -421,8 +421,9 @@ HEED_API void heed_backward_steps_free(heed_backward_steps *steps); /* NULL is a
 typedef struct heed_function {
   size_t size;      /* sizeof(heed_function) */
   const char *name; /* "Clip"; copied */
-  /* dy: the gradients of the results, NULL where there is none. Stores new gradients of the inputs in dx,
-   * which heed takes over, or leaves NULL for none. May call functions of heed. */
+  /* dy: the gradients of the results, NULL where there is none. Stores new gradients of the inputs, float32
+   * and of their shapes, in dx, which heed takes over, or leaves NULL for none; dx[i] may be one of dy. May
+   * call functions of heed. */
   heed_status (*backward)(void *user, int outputs, const heed_tensor *const *dy, int inputs,
                           heed_tensor **dx);
   void (*release)(void *user); /* called when the node is freed; NULL: nothing to release */

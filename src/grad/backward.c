@@ -111,20 +111,18 @@ static heed_status call_hooks(heed_context *ctx, heed__node *node, uint32_t outp
   for (heed__tensor_hook *hook = node->hooks; hook != NULL && status == HEED_OK; hook = hook->next) {
     heed_tensor *gradient = node->pending[output], *changed = NULL;
     if (hook->call == NULL || hook->output != output || gradient == NULL) continue;
+    const char before = heed__host_begin(ctx);
     status = hook->call(hook->user, gradient, &changed);
+    status = heed__host_returned(ctx, before, "register_hook", status);
+    if (changed == gradient) changed = NULL; /* unchanged */
+    if (status == HEED_OK && changed != NULL)
+      status = heed__host_check(ctx, "register_hook", "the result of the hook", changed, gradient->ndim,
+                                gradient->shape, "the gradient");
     if (status == HEED_OK && changed != NULL) {
-      char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
-      if (changed->dtype != HEED_FLOAT32 ||
-          !heed__same_shape(changed->ndim, changed->shape, gradient->ndim, gradient->shape)) {
-        status = heed__fail(
-            ctx, HEED_SHAPE, "register_hook: the hook gave %s %s; the gradient must stay float32 %s",
-            heed_dtype_name(changed->dtype), heed__shape_text(have, changed->ndim, changed->shape),
-            heed__shape_text(want, gradient->ndim, gradient->shape));
-        heed_tensor_free(changed);
-      } else {
-        heed_tensor_free(gradient);
-        node->pending[output] = changed;
-      }
+      heed_tensor_free(gradient);
+      node->pending[output] = changed;
+    } else {
+      heed_tensor_free(changed);
     }
   }
   return status;
@@ -368,7 +366,7 @@ static heed_status go(backward_run *run, const char *function, int count, const 
   return status;
 }
 
-static heed_status check_count(heed_context *ctx, const char *function, const char *argument, int count) {
+heed_status heed__pass_count(heed_context *ctx, const char *function, const char *argument, int count) {
   if (count > 0) return HEED_OK;
   return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %d; it must be 1 or more", function, argument, count);
 }
@@ -387,7 +385,7 @@ heed_status heed_backward(heed_context *ctx, int count, const heed_tensor *const
                           const heed_tensor *const *dy, const heed_backward_options *options) {
   HEED__ENTER(ctx, "backward", y);
   backward_run run = {.ctx = ctx};
-  heed_status status = check_count(ctx, "backward", "count", count);
+  heed_status status = heed__pass_count(ctx, "backward", "count", count);
   if (status == HEED_OK) status = heed__check_tensors(ctx, "backward", "y", count, y);
   for (int i = 0; i < count && dy != NULL && status == HEED_OK; i++) {
     if (dy[i] != NULL) status = heed__check_tensors(ctx, "backward", "dy", 1, &dy[i]);
@@ -486,8 +484,8 @@ heed_status heed_grad(heed_context *ctx, int ny, const heed_tensor *const *y, co
                       const heed_backward_options *options) {
   HEED__ENTER(ctx, "grad", y, x, dx);
   backward_run run = {.ctx = ctx};
-  heed_status status = check_count(ctx, "grad", "ny", ny);
-  if (status == HEED_OK) status = check_count(ctx, "grad", "nx", nx);
+  heed_status status = heed__pass_count(ctx, "grad", "ny", ny);
+  if (status == HEED_OK) status = heed__pass_count(ctx, "grad", "nx", nx);
   if (status == HEED_OK) status = heed__check_tensors(ctx, "grad", "y", ny, y);
   if (status == HEED_OK) status = heed__check_tensors(ctx, "grad", "x", nx, x);
   for (int i = 0; i < ny && dy != NULL && status == HEED_OK; i++) {

@@ -159,7 +159,8 @@ heed_status heed_backward_steps_new(heed_context *ctx, int count, const heed_ten
                                     const heed_tensor *const *dy, const heed_backward_options *options,
                                     heed_backward_steps **out) {
   HEED__ENTER(ctx, backward_steps_name, y, out);
-  heed_status status = heed__check_tensors(ctx, backward_steps_name, "y", count, y);
+  heed_status status = heed__pass_count(ctx, backward_steps_name, "count", count);
+  if (status == HEED_OK) status = heed__check_tensors(ctx, backward_steps_name, "y", count, y);
   for (int i = 0; i < count && dy != NULL && status == HEED_OK; i++)
     if (dy[i] != NULL) status = heed__check_tensors(ctx, backward_steps_name, "dy", 1, &dy[i]);
   if (status == HEED_OK) status = check_idle(ctx);

@@ -118,6 +118,23 @@ HEED_MUST_USE
 heed_status heed__sum_to_shape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
                                const int64_t *shape, heed_tensor **out);
 
+/* ---- Functions and hooks of the host (host.c) ---- */
+
+/** Before a call of one: returns what heed__host_returned needs. */
+char heed__host_begin(heed_context *ctx);
+/** After it: its status, with a message if the host gave none. Errors: ARGUMENT, if it is no heed_status. */
+HEED_MUST_USE
+heed_status heed__host_returned(heed_context *ctx, char before, const char *function, heed_status status);
+/** Replaces gradients dx that are among dy, or come twice, by aliases; after an error by NULL. Returns
+ * status, or MEMORY. */
+HEED_MUST_USE
+heed_status heed__host_own(heed_context *ctx, int outputs, const heed_tensor *const *dy, int inputs,
+                           heed_tensor **dx, heed_status status);
+/** Errors: ARGUMENT, DTYPE, SHAPE, unless `given` is a tensor of ctx, float32 and of that shape. */
+HEED_MUST_USE
+heed_status heed__host_check(heed_context *ctx, const char *function, const char *what,
+                             const heed_tensor *given, int ndim, const int64_t *shape, const char *like);
+
 #include "fused.h"
 #include "optimizers.h"
 

@@ -23,6 +23,9 @@ typedef struct heed__pass {
   heed__asked *asked;
 } heed__pass;
 
+/** Errors: ARGUMENT, unless a count of tensors is 1 or more. */
+HEED_MUST_USE
+heed_status heed__pass_count(heed_context *ctx, const char *function, const char *argument, int count);
 HEED_MUST_USE
 heed_status heed__pass_options(heed_context *ctx, const char *function, const heed_backward_options *given,
                                heed_backward_options *out);

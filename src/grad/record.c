@@ -269,7 +269,20 @@ typedef struct own_function {
 
 static heed_status own_backward(heed__backward *b) {
   const own_function *own = b->values;
-  return own->function.backward(own->function.user, b->node->outputs, b->dy, b->node->inputs, b->dx);
+  const int inputs = b->node->inputs, outputs = b->node->outputs;
+  const char before = heed__host_begin(b->ctx);
+  heed_status status = own->function.backward(own->function.user, outputs, b->dy, inputs, b->dx);
+  status = heed__host_returned(b->ctx, before, b->function, status);
+  status = heed__host_own(b->ctx, outputs, b->dy, inputs, b->dx, status);
+  for (int i = 0; i < inputs && status == HEED_OK; i++) {
+    char what[32], like[32];
+    if (b->dx[i] == NULL) continue;
+    snprintf(what, sizeof what, "dx[%d]", i);
+    snprintf(like, sizeof like, "x[%d]", i);
+    status = heed__host_check(b->ctx, b->function, what, b->dx[i], b->node->saved[i].ndim,
+                              b->node->saved[i].dims, like);
+  }
+  return status;
 }
 
 static void own_release(void *values) {
@@ -291,6 +304,7 @@ heed_status heed_record(heed_context *ctx, const heed_function *f, int inputs, c
   if (own.function.name == NULL || own.function.backward == NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "record: f has no %s",
                       own.function.name == NULL ? "name" : "backward");
+  if (inputs < 0) return heed__fail(ctx, HEED_ARGUMENT, "record: inputs is %d; it must be 0 or more", inputs);
   if (outputs < 1)
     return heed__fail(ctx, HEED_ARGUMENT, "record: outputs is %d; it must be 1 or more", outputs);
   for (int i = 0; i < outputs; i++) {
@@ -309,6 +323,11 @@ heed_status heed_record(heed_context *ctx, const heed_function *f, int inputs, c
   for (int i = 0; i < outputs; i++) {
     if (y[i]->node != NULL || heed__wants_gradient(y[i]))
       return heed__fail(ctx, HEED_ARGUMENT, "record: y[%d] already has a gradient; give a new tensor", i);
+    for (int k = 0; k < i; k++) {
+      if (y[k] == y[i])
+        return heed__fail(ctx, HEED_ARGUMENT, "record: y[%d] and y[%d] are the same tensor; give an alias", k,
+                          i);
+    }
   }
   int dims = 0;
   for (int i = 0; i < inputs; i++) dims += 2 * x[i]->ndim;
