@@ -153,9 +153,8 @@ static int new_parameter(lua_State *L) {
   heed__alias_on_stack(&view, x);
   view.detached = true;
   LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, "Parameter", &view, box));
-  LHEED_TRY(L, heed_tensor_require_grad(*box, true)); /* a leaf of its own */
-  if (!wants) LHEED_TRY(L, heed_tensor_require_grad(*box, false));
   heed_tensor_set_parameter(*box, true);
+  if (heed_tensor_requires_grad(*box) != wants) LHEED_TRY(L, heed_tensor_require_grad(*box, wants));
   return lheed_return(L, 1);
 }
 

@@ -26,11 +26,16 @@ static int identity(lua_State *L) {
   return 2;
 }
 
-/* plain(t): a tensor on the same elements that is no parameter and wants no gradient */
+/* plain(t, function): a tensor on the same elements that is no parameter and wants no gradient. The message
+ * of an error begins with that function, by default state_dict. */
 static int plain(lua_State *L) {
-  lua_settop(L, 1);
+  lua_settop(L, 2);
+  const char *function = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "state_dict";
   heed_tensor **box = lheed_push_tensor(L);
-  LHEED_TRY(L, heed_tensor_detach(lheed_get(L)->context, lheed_tensor(L, 1, "state_dict", "t"), box));
+  heed_tensor view;
+  heed__alias_on_stack(&view, lheed_tensor(L, 1, function, "t"));
+  view.detached = true;
+  LHEED_TRY(L, heed__tensor_from_view(lheed_get(L)->context, function, &view, box));
   return lheed_return(L, 1);
 }
 

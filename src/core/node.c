@@ -122,16 +122,22 @@ heed__leaf *heed__leaf_of(const heed_tensor *x) {
   if (x->node != NULL || x->storage == NULL) return NULL;
   if (x->leaf != NULL || !x->parameter) return x->leaf;
   for (heed__leaf *leaf = x->storage->leaves; leaf != NULL; leaf = leaf->next) {
-    if (leaf->data == x->data && leaf->numel == x->numel) return leaf;
+    const size_t bytes = (size_t)x->ndim * sizeof(*x->shape);
+    if (leaf->data == x->data && leaf->ndim == x->ndim && memcmp(leaf->dims, x->shape, bytes) == 0 &&
+        memcmp(leaf->dims + x->ndim, x->stride, bytes) == 0)
+      return leaf;
   }
   return NULL;
 }
 
 /* A leaf with one reference. */
 static heed_status new_leaf(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
-  heed__leaf *leaf = heed__allocate(ctx, sizeof(*leaf));
-  if (leaf == NULL) return heed__fail_memory(ctx, function, sizeof(*leaf));
-  *leaf = (heed__leaf){.references = 1, .data = x->data, .numel = x->numel};
+  const size_t dims = (size_t)x->ndim * sizeof(*x->shape);
+  heed__leaf *leaf = heed__allocate(ctx, sizeof(*leaf) + 2 * dims);
+  if (leaf == NULL) return heed__fail_memory(ctx, function, sizeof(*leaf) + 2 * dims);
+  *leaf = (heed__leaf){.references = 1, .data = x->data, .ndim = x->ndim};
+  memcpy(leaf->dims, x->shape, dims);
+  memcpy(leaf->dims + x->ndim, x->stride, dims);
   leaf->wants = x->parameter && x->dtype == HEED_FLOAT32;
   leaf->node = heed__node_new(ctx, 0, 1, 0, 0, 0);
   if (leaf->node == NULL) {

@@ -52,15 +52,16 @@ struct heed__node {
   heed__node *next; /* of a list of the backward pass, or of those to be freed */
 };
 
-/* A leaf. Those that were made for a parameter are on its storage's list, which finds them for aliases that
- * were made before. */
+/* A leaf. Those that were made for a parameter are on its storage's list, which finds them for other objects
+ * of the same parameter: the same elements in the same shape. */
 typedef struct heed__leaf {
   struct heed__leaf *next;
   int64_t references; /* of tensors, and of the list */
-  char *data;         /* identifies the parameter within the storage, with the number of elements */
-  int64_t numel;
-  bool wants;       /* requires_grad */
-  heed__node *node; /* counted; of one output and no gradient */
+  bool wants;         /* requires_grad */
+  heed__node *node;   /* counted; of one output and no gradient */
+  char *data;         /* of a parameter, as the rest */
+  int ndim;
+  int64_t dims[]; /* ndim sizes, then ndim strides */
 } heed__leaf;
 
 /* A call of an operation, as its gradient wants to know it. */

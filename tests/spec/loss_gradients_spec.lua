@@ -14,7 +14,7 @@ local function close(got, want, what)
   assert.are.equal(#want.data, #elements, what)
   for i, value in ipairs(want.data) do
     local apart = math.abs(elements[i] - value)
-    if not (apart <= 2e-6 * math.max(1, math.abs(value))) then
+    if apart ~= apart or apart > 2e-6 * math.max(1, math.abs(value)) then
       error(("%s: element %d is %s; it must be %s"):format(what, i, elements[i], value))
     end
   end

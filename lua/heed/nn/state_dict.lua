@@ -154,10 +154,10 @@ end
 
 --- The state dict of a module; its tensors share the module's memory.
 function M.of(module)
-  local names, values = {}, {}
+  local names, values, class = {}, {}, E.class_name(module)
   walk(module, "state_dict", function(name, tensor)
     names[#names + 1] = name
-    values[name] = primitives.plain(tensor)
+    values[name] = primitives.plain(tensor, class)
   end)
   return M.from(names, values)
 end
@@ -248,7 +248,10 @@ local function put(loads)
 end
 
 --- The tensor as a parameter or a plain tensor, like the entry's; it shares its elements.
-local function like(entry, tensor) return (entry.kind == "parameter" and Parameter or primitives.plain)(tensor) end
+local function like(entry, tensor)
+  if entry.kind ~= "parameter" then return primitives.plain(tensor) end
+  return Parameter(tensor, entry.value.requires_grad)
+end
 
 --- For assign = true: the `fresh` tensor of each load is its value, converted if the module does not support the dtype.
 local function take(loads)
