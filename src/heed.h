@@ -361,8 +361,9 @@ HEED_API bool heed_is_recording(const heed_context *ctx);
 
 /** Whether a gradient of x is wanted: x is a leaf for which it was asked, or was computed from such. */
 HEED_API bool heed_tensor_requires_grad(const heed_tensor *x);
-/** Asks for a gradient of the leaf x and of its aliases, or no more. Errors: DTYPE (not float32), ARGUMENT
- * (on is false, and x was computed: use heed_tensor_detach), MEMORY. */
+/** Asks for a gradient of the leaf x, which aliases made later share, or no more. Other tensors on the same
+ * elements have gradients of their own; all aliases of a module's parameter are the same leaf. Errors: DTYPE
+ * (not float32), ARGUMENT (on is false, and x was computed: use heed_tensor_detach), MEMORY. */
 HEED_CALL heed_tensor_require_grad(heed_tensor *x, bool on);
 /** Whether no recorded operation computed x. */
 HEED_API bool heed_tensor_is_leaf(const heed_tensor *x);
@@ -380,10 +381,11 @@ HEED_CALL heed_tensor_retain_grad(heed_tensor *x);
 HEED_CALL heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out);
 
 /* Called in a backward pass with the gradient of a tensor, borrowed, before it is used. May store another
- * one, new and of the same shape, in *out, which heed takes over. May call functions of heed. */
+ * one, new, float32 and of the same shape, in *out, which heed takes over. May call functions of heed. */
 typedef heed_status heed_gradient_hook(void *user, const heed_tensor *gradient, heed_tensor **out);
-/** Adds a hook to x, which must want a gradient; *id is for removing it. release (may be NULL) is called when
- * the hook is removed or the graph freed. Errors: ARGUMENT, MEMORY; then release is not called. */
+/** Adds a hook to x, which must want a gradient; *id is for removing it, and is not used again. release (may
+ * be NULL) is called when the hook is removed or the graph freed. Errors: ARGUMENT, MEMORY; then release is
+ * not called. */
 HEED_CALL heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void (*release)(void *user),
                                void *user, int64_t *id);
 HEED_API void heed_tensor_remove_hook(heed_tensor *x, int64_t id);

@@ -106,6 +106,10 @@ static int op_masked_fill(lua_State *L) {
   const heed_tensor *value = lheed_operand(L, 3, "masked_fill", "value", &number);
   if (value->ndim > 0)
     lheed_bad_argument(L, 3, "masked_fill", "value", "a number or a tensor of no dimensions");
+  if (heed_is_recording(lheed_get(L)->context) && heed_tensor_requires_grad(value)) {
+    LHEED_TRY(L, heed_where(lheed_get(L)->context, mask, value, x, out));
+    return lheed_return(L, 1);
+  }
   /* not through a float32 tensor, which would round a number that int64 takes exactly */
   heed_scalar scalar = value == &number.tensor ? lheed_scalar(L, 3, "masked_fill", "value")
                                                : heed__load(value->dtype, value->data);

@@ -191,6 +191,7 @@ struct heed_context {
   struct heed__node *unreferenced;       /* nodes that are being freed (node.c) */
   bool frees_nodes;
   uint64_t recorded;           /* the number of the last recorded node */
+  int64_t hooks;               /* the number of the last hook on a tensor */
   struct heed__pass *backward; /* the backward pass that runs; NULL: none (grad) */
   heed_dropout_stream dropout_stream;
   heed_generator generator;

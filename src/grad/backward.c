@@ -103,20 +103,6 @@ static heed_status pend(backward_run *run, heed__node *node, uint32_t output, he
   return add_to(run->ctx, &node->pending[output], dx);
 }
 
-/* ---- Calls of the host's functions ---- */
-
-char heed__call_begin(heed_context *ctx) {
-  const char first = ctx->message[0];
-  ctx->message[0] = '\0';
-  return first;
-}
-
-heed_status heed__call_end(heed_context *ctx, heed_status status, const char *what, char kept) {
-  if (ctx->message[0] != '\0') return status;
-  ctx->message[0] = kept;
-  return status == HEED_OK ? HEED_OK : heed__fail(ctx, status, "%s failed without a message", what);
-}
-
 /* ---- One node ---- */
 
 heed_status heed__pass_call_hooks(heed_context *ctx, heed__node *node, uint32_t output) {
@@ -124,27 +110,18 @@ heed_status heed__pass_call_hooks(heed_context *ctx, heed__node *node, uint32_t 
   for (heed__tensor_hook *hook = node->hooks; hook != NULL && status == HEED_OK; hook = hook->next) {
     heed_tensor *gradient = node->pending[output], *changed = NULL;
     if (hook->call == NULL || hook->output != output || gradient == NULL) continue;
-    const char kept = heed__call_begin(ctx);
+    const char before = heed__host_begin(ctx);
     status = hook->call(hook->user, gradient, &changed);
-    status = heed__call_end(ctx, status, "register_hook: the hook", kept);
-    if (status == HEED_OK && changed != NULL && !heed__is_tensor_of(ctx, changed)) {
-      status = heed__fail(
-          ctx, HEED_ARGUMENT,
-          "register_hook: the hook gave a tensor of another context; it must be of that of the gradient");
+    status = heed__host_returned(ctx, before, "register_hook", status);
+    if (changed == gradient) changed = NULL; /* unchanged */
+    if (status == HEED_OK && changed != NULL)
+      status = heed__host_check(ctx, "register_hook", "the result of the hook", changed, gradient->ndim,
+                                gradient->shape, "the gradient");
+    if (status == HEED_OK && changed != NULL) {
+      heed_tensor_free(gradient);
+      node->pending[output] = changed;
+    } else {
       heed_tensor_free(changed);
-    } else if (status == HEED_OK && changed != NULL) {
-      char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
-      if (changed->dtype != HEED_FLOAT32 ||
-          !heed__same_shape(changed->ndim, changed->shape, gradient->ndim, gradient->shape)) {
-        status = heed__fail(
-            ctx, HEED_SHAPE, "register_hook: the hook gave %s %s; the gradient must stay float32 %s",
-            heed_dtype_name(changed->dtype), heed__shape_text(have, changed->ndim, changed->shape),
-            heed__shape_text(want, gradient->ndim, gradient->shape));
-        heed_tensor_free(changed);
-      } else {
-        heed_tensor_free(gradient);
-        node->pending[output] = changed;
-      }
     }
   }
   return status;
@@ -240,7 +217,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
   for (int i = 0; i < node->outputs && status == HEED_OK; i++) {
     bool asked = node->keeps_gradient;
     for (int k = 0; k < run->asked_count; k++)
-      asked = asked || (run->asked_node[k] == node && (int)run->asked[k]->output == i);
+      asked = asked || (run->asked[k].node == node && (int)run->asked[k].output == i);
     if (asked) continue;
     heed_tensor_free(node->pending[i]);
     node->pending[i] = NULL;

@@ -90,12 +90,6 @@ heed_status heed__backward_within(heed_context *ctx, const char *function, uint6
                                   const heed_tensor *const *y, const heed_tensor *const *dy, int nx,
                                   heed_tensor *const *x, heed_tensor **dx);
 
-/** Around the call of a function of the host's, which may fail without a message: `what` failed, then. _end
- * receives what _begin gave, and returns status. (backward.c) */
-char heed__call_begin(heed_context *ctx);
-HEED_MUST_USE
-heed_status heed__call_end(heed_context *ctx, heed_status status, const char *what, char kept);
-
 /** Zeros in the shape of input i. (broadcast.c) */
 HEED_MUST_USE
 heed_status heed__backward_zeros(const heed__backward *b, int i, heed_tensor **out);
@@ -128,6 +122,23 @@ heed_status heed__with_reduced_dims(heed__backward *b, const heed_tensor *x, uin
 HEED_MUST_USE
 heed_status heed__sum_to_shape(heed_context *ctx, const char *function, const heed_tensor *x, int ndim,
                                const int64_t *shape, heed_tensor **out);
+
+/* ---- Functions and hooks of the host (host.c) ---- */
+
+/** Before a call of one: returns what heed__host_returned needs. */
+char heed__host_begin(heed_context *ctx);
+/** After it: its status, with a message if the host gave none. Errors: ARGUMENT, if it is no heed_status. */
+HEED_MUST_USE
+heed_status heed__host_returned(heed_context *ctx, char before, const char *function, heed_status status);
+/** Replaces gradients dx that are among dy, or come twice, by aliases; after an error by NULL. Returns
+ * status, or MEMORY. */
+HEED_MUST_USE
+heed_status heed__host_own(heed_context *ctx, int outputs, const heed_tensor *const *dy, int inputs,
+                           heed_tensor **dx, heed_status status);
+/** Errors: ARGUMENT, DTYPE, SHAPE, unless `given` is a tensor of ctx, float32 and of that shape. */
+HEED_MUST_USE
+heed_status heed__host_check(heed_context *ctx, const char *function, const char *what,
+                             const heed_tensor *given, int ndim, const int64_t *shape, const char *like);
 
 #include "fused.h"
 #include "optimizers.h"

@@ -4,6 +4,12 @@
 
 #include "grad.h"
 
+/* A tensor whose gradient heed_grad gives: hooks may change what its header holds. */
+typedef struct heed__asked {
+  heed__node *node; /* counted */
+  uint32_t output;
+} heed__asked;
+
 /* One pass. */
 typedef struct heed__pass {
   heed_context *ctx;
@@ -16,9 +22,7 @@ typedef struct heed__pass {
   uint64_t oldest; /* nodes before it lead to nothing that is wanted */
   /* heed_grad: what is asked for, instead of leaves' gradients */
   int asked_count;
-  const heed_tensor *const *asked;
-  heed__node **asked_node;
-  heed_tensor **result;
+  heed__asked *asked;
 } heed__pass;
 
 /** A number of tensors, which must be 1 or more. */

@@ -269,32 +269,21 @@ typedef struct own_function {
   char name[64];
 } own_function;
 
-/* What a function of the host's gave as the gradient of input i. */
-static heed_status check_given(const heed__backward *b, int i) {
-  char have[HEED__SHAPE_TEXT], want[HEED__SHAPE_TEXT];
-  const heed__saved *x = &b->node->saved[i];
-  const heed_tensor *dx = b->dx[i];
-  if (dx == NULL) return HEED_OK;
-  if (!heed__is_tensor_of(b->ctx, dx))
-    return heed__fail(b->ctx, HEED_ARGUMENT,
-                      "%s: gradient %d is of another context; it must be of the context of x[%d]",
-                      b->function, i, i);
-  if (dx->dtype == HEED_FLOAT32 && heed__same_shape(dx->ndim, dx->shape, x->ndim, x->dims)) return HEED_OK;
-  return heed__fail(b->ctx, dx->dtype == HEED_FLOAT32 ? HEED_SHAPE : HEED_DTYPE,
-                    "%s: gradient %d is %s %s; it must be float32 %s, the shape of x[%d]", b->function, i,
-                    heed_dtype_name(dx->dtype), heed__shape_text(have, dx->ndim, dx->shape),
-                    heed__shape_text(want, x->ndim, x->dims), i);
-}
-
 static heed_status own_backward(heed__backward *b) {
   const own_function *own = b->values;
-  char what[sizeof(own->name) + sizeof(": the gradient")];
-  snprintf(what, sizeof(what), "%s: the gradient", own->name);
-  const char before = heed__call_begin(b->ctx);
-  heed_status status =
-      own->function.backward(own->function.user, b->node->outputs, b->dy, b->node->inputs, b->dx);
-  status = heed__call_end(b->ctx, status, what, before);
-  for (int i = 0; i < b->node->inputs && status == HEED_OK; i++) status = check_given(b, i);
+  const int inputs = b->node->inputs, outputs = b->node->outputs;
+  const char before = heed__host_begin(b->ctx);
+  heed_status status = own->function.backward(own->function.user, outputs, b->dy, inputs, b->dx);
+  status = heed__host_returned(b->ctx, before, b->function, status);
+  status = heed__host_own(b->ctx, outputs, b->dy, inputs, b->dx, status);
+  for (int i = 0; i < inputs && status == HEED_OK; i++) {
+    char what[32], like[32];
+    if (b->dx[i] == NULL) continue;
+    snprintf(what, sizeof what, "dx[%d]", i);
+    snprintf(like, sizeof like, "x[%d]", i);
+    status = heed__host_check(b->ctx, b->function, what, b->dx[i], b->node->saved[i].ndim,
+                              b->node->saved[i].dims, like);
+  }
   return status;
 }
 
@@ -317,6 +306,7 @@ heed_status heed_record(heed_context *ctx, const heed_function *f, int inputs, c
   if (own.function.name == NULL || own.function.backward == NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "record: f has no %s",
                       own.function.name == NULL ? "name" : "backward");
+  if (inputs < 0) return heed__fail(ctx, HEED_ARGUMENT, "record: inputs is %d; it must be 0 or more", inputs);
   if (outputs < 1)
     return heed__fail(ctx, HEED_ARGUMENT, "record: outputs is %d; it must be 1 or more", outputs);
   for (int i = 0; i < outputs; i++) {
@@ -335,6 +325,11 @@ heed_status heed_record(heed_context *ctx, const heed_function *f, int inputs, c
   for (int i = 0; i < outputs; i++) {
     if (y[i]->node != NULL || heed__wants_gradient(y[i]))
       return heed__fail(ctx, HEED_ARGUMENT, "record: y[%d] already has a gradient; give a new tensor", i);
+    for (int k = 0; k < i; k++) {
+      if (y[k] == y[i])
+        return heed__fail(ctx, HEED_ARGUMENT, "record: y[%d] and y[%d] are the same tensor; give an alias", k,
+                          i);
+    }
   }
   int dims = 0;
   for (int i = 0; i < inputs; i++) dims += 2 * x[i]->ndim;

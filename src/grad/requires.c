@@ -127,10 +127,17 @@ heed_status heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void 
   heed__tensor_hook *added = heed__allocate(ctx, sizeof(*added));
   if (added == NULL) return heed__fail_memory(ctx, "register_hook", sizeof(*added));
   heed__tensor_hook **last = &node->hooks;
-  int64_t highest = 0;
-  for (; *last != NULL; last = &(*last)->next) highest = heed__max(highest, (*last)->id);
+  while (*last != NULL) {
+    heed__tensor_hook *each = *last;
+    if (each->call != NULL || ctx->backward != NULL) {
+      last = &each->next;
+    } else { /* it was removed in a pass */
+      *last = each->next;
+      heed__release(ctx, each);
+    }
+  }
   *added = (heed__tensor_hook){
-      .output = x->output, .id = highest + 1, .call = hook, .release = release, .user = user};
+      .output = x->output, .id = ++ctx->hooks, .call = hook, .release = release, .user = user};
   *last = added;
   *id = added->id;
   return HEED_OK;
@@ -144,7 +151,7 @@ void heed_tensor_remove_hook(heed_tensor *x, int64_t id) {
     if (hook->call == NULL || hook->id != id || hook->output != x->output) continue;
     void (*release)(void *) = hook->release;
     void *user = hook->user;
-    if (node->context->backward != NULL) { /* it may be the one that runs: freed with the node */
+    if (node->context->backward != NULL) { /* it may be the one that runs: freed later */
       hook->call = NULL;
       hook->release = NULL;
     } else {

@@ -193,6 +193,27 @@ static void hooks_may_be_removed_in_a_pass(void **state) {
   assert_int_equal(r.released, 2);
 }
 
+/* A hook that removes itself leaves nothing on a leaf that lives long. */
+static void removed_hooks_take_no_memory(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_tensor *x = leaf_of(ctx, 1);
+  removing r = {.x = x};
+  size_t bytes = 0;
+  for (int i = 0; i < 40; i++) {
+    heed_tensor *loss = NULL;
+    assert_ok(heed_tensor_add_hook(x, remove_both, count_release, &r, &r.id[i % 2]));
+    assert_ok(compute(ctx, x, &loss));
+    const heed_tensor *y = loss;
+    assert_ok(heed_backward(ctx, 1, &y, NULL, NULL));
+    heed_tensor_free(loss);
+    assert_int_equal(r.calls, i + 1);
+    if (i == 10) bytes = heed_memory_in_use(ctx);
+    if (i > 10) assert_int_equal(heed_memory_in_use(ctx), bytes);
+  }
+  assert_true(r.id[1] == 40);
+  heed_tensor_free(x);
+}
+
 static heed_status slices_with_little_memory(heed_context *ctx) {
   heed_tensor *x = leaf_of(ctx, 1), *loss = NULL;
   heed_backward_steps *steps = NULL;
@@ -218,9 +239,13 @@ static void slices_survive_failing_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(slices_give_the_same_bits),      TEST(other_passes_come_between),
-      TEST(mistakes_are_refused),           TEST(cancelled_in_the_middle),
-      TEST(hooks_may_be_removed_in_a_pass), cmocka_unit_test(slices_survive_failing_allocations),
+      TEST(slices_give_the_same_bits),
+      TEST(other_passes_come_between),
+      TEST(mistakes_are_refused),
+      TEST(cancelled_in_the_middle),
+      TEST(hooks_may_be_removed_in_a_pass),
+      TEST(removed_hooks_take_no_memory),
+      cmocka_unit_test(slices_survive_failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

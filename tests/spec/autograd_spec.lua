@@ -160,6 +160,46 @@ describe("with recording on", function()
       assert.is_true(heed.nn.Parameter(y).is_leaf)
     end)
 
+    it("has a gradient of its own, however many others share its elements", function()
+      local x = leaf { { 1, 2, 3 }, { 4, 5, 6 } }
+      local turned = heed.no_grad(function() return x:t() end):requires_grad_()
+      local w = heed.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } };
+      (turned * w):sum():backward()
+      assert.is_nil(x.grad)
+      assert.are.same(list(w), list(turned.grad))
+      local flat = x:detach():view(6):requires_grad_();
+      (x:sum() + flat:sum() * 2):backward()
+      assert.are.same({ { 1, 1, 1 }, { 1, 1, 1 } }, list(x.grad))
+      assert.are.same({ 2, 2, 2, 2, 2, 2 }, list(flat.grad))
+      for _ = 1, 2 do
+        local again = x:detach():requires_grad_();
+        (again * 3):sum():backward()
+        assert.are.same({ { 3, 3, 3 }, { 3, 3, 3 } }, list(again.grad))
+      end
+      assert.are.same({ { 1, 1, 1 }, { 1, 1, 1 } }, list(x.grad))
+      local m = heed.nn.Linear(3, 2)
+      m.weight = heed.nn.Parameter(x)
+      m(heed.ones(3)):sum():backward()
+      assert.are.same({ { 1, 1, 1 }, { 1, 1, 1 } }, list(m.weight.grad))
+      assert.is_false(m:state_dict().weight.requires_grad)
+      local square = heed.nn.Parameter(heed.tensor { { 1, 2 }, { 3, 4 } })
+      local other = heed.nn.Parameter(square:t());
+      (other * heed.tensor { { 1, 2 }, { 3, 4 } }):sum():backward()
+      assert.is_nil(square.grad)
+      assert.are.same({ { 1, 2 }, { 3, 4 } }, list(other.grad))
+    end)
+
+    it("is freed with its last alias", function()
+      local x = heed.zeros(1000)
+      local function many()
+        for _ = 1, 100 do x:detach():requires_grad_():sum():backward() end
+        collect()
+        return heed.info().memory_in_use
+      end
+      local first = many()
+      assert.is_true(many() <= first)
+    end)
+
     it("prints what computed it", function()
       local x = leaf { 1, 2 }
       assert.are.equal("tensor([1., 2.], requires_grad=True)", tostring(x))
@@ -338,6 +378,31 @@ describe("with recording on", function()
       assert.are.equal(1, calls)
     end)
 
+    it("is the one that its handle removes, whatever was written in place since", function()
+      local x, seen = leaf { 1, 2 }, {}
+      local y = x * 2
+      local first = y:register_hook(function() seen[#seen + 1] = 1 end)
+      y:add_(1)
+      y:register_hook(function() seen[#seen + 1] = 2 end)
+      first:remove()
+      y:sum():backward()
+      assert.are.same({ 2 }, seen)
+    end)
+
+    it("may cut tensors whose gradients are asked for from their history", function()
+      local x = leaf { 1, 2 }
+      local a, b, c = x * 2, x * 3, x * 4
+      local z = a:sum() + b:sum()
+      z:register_hook(function()
+        for _, each in ipairs { a, b, c, z } do each:detach_() end
+        collect()
+      end)
+      local found = autograd.grad(z, { a, c, b }, { allow_unused = true })
+      assert.are.same({ 1, 1 }, list(found[1]))
+      assert.is_nil(found[2])
+      assert.are.same({ 1, 1 }, list(found[3]))
+    end)
+
     it("ends the pass with an error, which arrives as it was; nothing has changed, and the pass can be repeated",
       function()
         local x, object, is_bad = leaf { 1, 2 }, {}, true
@@ -368,7 +433,9 @@ describe("with recording on", function()
         local y = hooked(function() return 1 end)
         y:backward()
       end)
-      raises("backward: register_hook: the hook gave float32 [3]; the gradient must stay float32 [2]", function()
+      local other_shape = "backward: register_hook: the result of the hook is float32 [3]; it must be float32 [2], "
+        .. "as the gradient"
+      raises(other_shape, function()
         local y = hooked(function() return heed.ones(3) end)
         y:backward()
       end)

@@ -12,6 +12,59 @@ function Mine:init()
   self:register_buffer("mean", heed.zeros(3))
 end
 
+function Mine:forward(x) return self.again(self.part(x):narrow(-1, 1, 2)) * self.scale end
+
+describe("the gradients of MultiHeadAttention", function()
+  local before
+  before_each(function() before = heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(before) end)
+
+  --- The module's formula, by operations of tensors.
+  local function formula(m, x, options)
+    local b, n = x.shape[1], x.shape[2]
+    local function heads(part, count) return part(x):view(b, n, count, m.head_dim):transpose(2, 3) end
+    local q, k, v = heads(m.W_query, 4), heads(m.W_key, m.num_kv_heads), heads(m.W_value, m.num_kv_heads)
+    if options.qk_norm then q, k = m.q_norm(q), m.k_norm(k) end
+    if options.rope then q, k = q:rope(options.rope), k:rope(options.rope) end
+    local y = heed.scaled_dot_product_attention(q, k, v, {
+      is_causal = m.causal, enable_gqa = m.num_kv_heads < 4, scale = options.scale, softcap = options.softcap,
+      window = options.window, sinks = options.sinks and m.sinks or nil,
+      alibi_slopes = options.alibi and heed.alibi_slopes(4) or nil,
+    })
+    return m.out_proj(y:transpose(2, 3):reshape(b, n, 8))
+  end
+
+  for name, options in pairs {
+    ["no option"] = {}, causal = { causal = false }, softcap = { softcap = 1.5 }, alibi = { alibi = true },
+    ["alibi, not causal"] = { alibi = true, causal = false }, window = { window = { left = 2 } },
+    sinks = { sinks = true }, num_kv_heads = { num_kv_heads = 2 }, qk_norm = { qk_norm = true },
+    scale = { scale = 0.3 }, rope = { rope = {} }, qkv_bias = { qkv_bias = true },
+    all = { alibi = true, sinks = true, num_kv_heads = 2, softcap = 2, window = { left = 3 }, rope = {},
+      qk_norm = true, qkv_bias = true },
+  } do
+    it("are those of its formula: " .. name, function()
+      heed.manual_seed(25)
+      local m = nn.MultiHeadAttention(8, 8, 9, 0, 4, options)
+      heed.no_grad(function()
+        for _, p in m:named_parameters() do p:add_(heed.randn(p.shape) * 0.3) end
+      end)
+      local weight, found = heed.randn(2, 6, 8), {}
+      local x = heed.randn(2, 6, 8)
+      for i, f in ipairs { function(a) return m(a) end, function(a) return formula(m, a, options) end } do
+        local input = x:detach():requires_grad_()
+        m:zero_grad();
+        (f(input) * weight):sum():backward()
+        found[i] = { x = input.grad }
+        for key, p in m:named_parameters() do found[i][key] = p.grad end
+      end
+      for key, want in pairs(found[2]) do
+        local apart, most = (want - found[1][key]):abs():max():item(), want:abs():max():item()
+        if apart ~= apart or apart > 4e-6 * math.max(1, most) then error(("%s: %g apart"):format(key, apart)) end
+      end
+    end)
+  end
+end)
+
 describe("a module", function()
   it("freezes its parameters, and asks for their gradients again", function()
     local m = Mine()
@@ -22,6 +75,40 @@ describe("a module", function()
     assert.is_false(m.mean.requires_grad)
     m:requires_grad_ { requires_grad = false }
     assert.is_false(m.scale.requires_grad)
+  end)
+
+  it("stays frozen in copies, and when other tensors are loaded", function()
+    local m = Mine()
+    m.scale.requires_grad = false
+    m.part.weight.requires_grad = false
+    local function frozen(module)
+      local names = {}
+      for name, parameter in module:named_parameters() do
+        if not parameter.requires_grad then names[#names + 1] = name end
+      end
+      table.sort(names)
+      return names
+    end
+    assert.are.same({ "part.weight", "scale" }, frozen(m))
+    local copy = m:clone()
+    assert.are.same({ "part.weight", "scale" }, frozen(copy))
+    copy.scale.requires_grad = true
+    assert.are.same({ "part.weight", "scale" }, frozen(m))
+    m:load_state_dict(Mine():state_dict(), { assign = true })
+    assert.is_false(m.scale.requires_grad)
+  end)
+
+  it("keeps the gradients of tied parameters together in copies", function()
+    local before = heed.set_grad_enabled(true)
+    local m = Mine():clone()
+    local other = nn.Sequential(nn.Linear(3, 3, false), nn.Linear(3, 3, false))
+    other[2].weight = other[1].weight
+    other = other:clone()
+    other(heed.ones(3)):sum():backward()
+    m(heed.ones(2)):sum():backward()
+    heed.set_grad_enabled(before)
+    assert.is_true(other[1].weight.grad:equal(other[2].weight.grad))
+    assert.is_true(m.part.weight.grad:equal(m.again.weight.grad))
   end)
 
   it("forgets gradients, or sets them to 0", function()

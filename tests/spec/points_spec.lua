@@ -203,6 +203,18 @@ describe("run_with_hooks", function()
       function() m:run_with_hooks(IDS, { { function() end, print } }) end)
   end)
 
+  it("changes nothing with listeners that give nothing, at the norms of queries or keys either", function()
+    heed.manual_seed(25)
+    local x = heed.randn(2, 5, 8)
+    for _, options in ipairs { { qk_norm = true }, { qk_norm = true, rope = {}, num_kv_heads = 2 } } do
+      local m = nn.MultiHeadAttention(8, 8, 10, 0, 4, options)
+      local y = m(x)
+      for _, name in ipairs(m:hook_names()) do
+        assert.is_true(m:run_with_hooks(x, { [name] = function() end }):equal(y), name)
+      end
+    end
+  end)
+
   it("may be left by a coroutine that is dropped", function()
     local m, calls = gpt2(), 0
     local y = m(IDS)

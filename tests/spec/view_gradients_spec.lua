@@ -201,6 +201,52 @@ describe("a write in place that would lose gradients", function()
     assert.are.same((x * 2):tolist(), x.grad:tolist())
   end)
 
+  it("to a copy has the gradients of one in place, for x and for what is written", function()
+    local rows, places = I { 1, 3, 1 }, I { { 1, 2 }, { 3, 4 }, { 4, 1 } }
+    for _, case in ipairs {
+      { "scatter", 2, places, "s" }, { "scatter", 2, places, 5 }, { "scatter_add", 2, places, "s" },
+      { "index_add", 1, rows, "s" }, { "index_add", 1, rows, "s", 2 }, { "index_copy", 1, I { 2, 1, 3 }, "s" },
+      { "index_fill", 1, rows, 2 }, { "index_put", { rows }, "s", true }, { "index_put", { I { 2, 1, 3 } }, "s" },
+    } do
+      local found = {}
+      for k, name in ipairs { case[1] .. "_", case[1] } do
+        local a, s = x:detach():requires_grad_(), numbers({ 3, 4 }, 4, 8):requires_grad_()
+        local arguments = {}
+        for i = 2, #case do arguments[i - 1] = case[i] == "s" and s or case[i] end
+        local target = k == 1 and a * 1 or a
+        local y = target[name](target, table.unpack(arguments))
+        backward(y)
+        found[k] = { y.grad_fn, y:detach():tolist(), a.grad:tolist(), s.grad and s.grad:tolist() }
+        assert.are.same(x:detach():tolist(), a:detach():tolist())
+      end
+      assert.are.same(found[1], found[2], case[1])
+    end
+  end)
+
+  it("of a value of no dimensions gives it the sum of its gradients", function()
+    local mask = x:detach():gt(0)
+    for name, write in pairs {
+      masked_fill = function(a, value) return a:masked_fill(mask, value) end,
+      ["masked_fill in place"] = function(a, value) return (a * 1):masked_fill_(mask, value) end,
+      index_fill = function(a, value) return a:index_fill(-1, I { 4, 2 }, value) end,
+      ["index_fill in place"] = function(a, value) return (a * 1):index_fill_(2, I { 4, 2 }, value) end,
+    } do
+      local a, value = x:detach():requires_grad_(), heed.tensor(0.5, { requires_grad = true })
+      local y = write(a, value)
+      local plain = heed.no_grad(write, a, 0.5)
+      assert.are.same(plain:tolist(), y:detach():tolist(), name)
+      backward(y)
+      local all, kept = numbers(y.shape, 7, 16), a.grad
+      local is_written = name:find "masked" and mask or heed.zeros(3, 4):index_fill(2, I { 2, 4 }, 1):bool()
+      assert.are.same((all * is_written:logical_not():float()):tolist(), kept:tolist(), name)
+      assert.are.equal((all * is_written:float()):sum():item(), value.grad:item(), name)
+    end
+    local a, value = x * 1, heed.tensor(0.5, { requires_grad = true })
+    refused("index_fill: dim is 3 and the tensor has 2 dimensions", function() a:index_fill(3, I { 1 }, value) end)
+    refused("index_fill: index 9 is out of range", function() a:index_fill(1, I { 9 }, value) end)
+    assert.are.equal(2, heed.tensor(1):index_fill(1, I { 1 }, value + 1.5):item())
+  end)
+
   it("is refused where no gradient is known", function()
     local y = x * 1
     local was = y:tolist()

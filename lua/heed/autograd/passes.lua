@@ -88,8 +88,13 @@ end
 function passes.register_hook(x, f)
   E.check_tensor(x, "register_hook", "x")
   if type(f) ~= "function" then E.reject("register_hook", "f", f, "a function") end
-  local id = primitives.add_hook(x, f)
-  return handle.new(function() primitives.remove_hook(x, id) end)
+  local id = primitives.add_hook(x, function(gradient)
+    if f then return f(gradient) end
+  end)
+  return handle.new(function()
+    f = nil -- an operation in place may have given x another history, where the hook is not found
+    primitives.remove_hook(x, id)
+  end)
 end
 
 -- ---- In slices of time --------------------------------------------------------------------------

@@ -114,14 +114,21 @@ end
 
 -- ---- Generating ---------------------------------------------------------------------------------
 
+--- The logits of the last id [v]; nothing is recorded.
+local function logits_of(model, ids, cache)
+  local options = { cache = cache, logits_to_keep = 1 }
+  if core.is_grad_enabled() then return mode.run(false, nil, model, ids, options)[1] end
+  return model(ids, options)[1]
+end
+
 --- Generates up to max_new_tokens (by default 20) ids that follow ids [n]. Returns the list of new ids, whose last may
 --- be a stop token, and the cache, which holds all tokens except the last. Decoding is greedy unless temperature,
 --- top_k, top_p or generator is given; then temperature defaults to 1, and 0 means greedy. on_token(id, position) may
---- return false to stop.
+--- return false to stop. Nothing is recorded, but on_token runs in the mode of the caller.
 --- A call that fails leaves the cache and the generator as if on_token had stopped it at the last token it received, or
 --- as before the call if it received none. For this, later tokens go to a draft of the cache, and random numbers come
 --- from a copy of the generator. One exception: dropout in training mode draws from the default generator, as does
---- sampling then if no generator is given; these draws are not undone. Nothing is recorded: a cache keeps no gradients.
+--- sampling then if no generator is given; these draws are not undone.
 return function(self, ids, ...)
   E.check_self(self, "generate")
   local wanted, temperature, top_k, top_p, generator, on_token, stop, cache, capacity, dtype =
@@ -157,26 +164,17 @@ return function(self, ids, ...)
     caches.keep(cache, draft)
   end
   if not on_token then begin(n + most) end
-  local function decode()
-    for i = 1, most do
-      if on_token then begin(#ids) end
-      local logits = self(ids, { cache = draft, logits_to_keep = 1 })[1]
-      local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, draws)
-      tokens[i] = id
-      if on_token then
-        keep()
-        if on_token(id, past + n + i) == false then break end
-      end
-      if stops[id] then break end
-      ids = core.tensor({ id }, { dtype = "int64" })
+  for i = 1, most do
+    if on_token then begin(#ids) end
+    local logits = logits_of(self, ids, draft)
+    local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, draws)
+    tokens[i] = id
+    if on_token then
+      keep()
+      if on_token(id, past + n + i) == false then break end
     end
-  end
-  if not core.is_grad_enabled() then
-    decode()
-  elseif on_token then
-    mode.run(false, nil, decode) -- on_token may yield
-  else
-    core.modules.with_modes(false, nil, decode)
+    if stops[id] then break end
+    ids = core.tensor({ id }, { dtype = "int64" })
   end
   if not on_token then keep() end
   return tokens, cache

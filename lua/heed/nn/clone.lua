@@ -32,14 +32,18 @@ local function clone(module)
     queue[count] = fill
   end
 
-  --- A new tensor object on the copy of a tensor's elements.
-  local function copy_tensor(tensor, kind)
-    if primitives.placeholder(tensor) then return tensor end
+  --- The copy of a tensor's elements.
+  local function copy_elements(tensor)
     local _, identity = primitives.identity(tensor)
     -- detached: the copy of a parameter is a parameter, not a result of the original
     if not tensors[identity] then tensors[identity] = tensor:detach():clone() end
-    local copied = (kind == "parameter" and Parameter or primitives.plain)(tensors[identity])
-    return keep_flag(tensor, copied)
+    return tensors[identity]
+  end
+
+  --- A new tensor object on it.
+  local function copy_tensor(tensor, kind)
+    if primitives.placeholder(tensor) then return tensor end
+    return keep_flag(tensor, (kind == "parameter" and Parameter or primitives.plain)(copy_elements(tensor)))
   end
 
   local copy
@@ -73,7 +77,7 @@ local function clone(module)
         if entry.kind == "module" then
           new[entry.name] = copy(entry.value)
         elseif not primitives.placeholder(entry.value) then
-          primitives.put(new, entry.name, copy_tensor(entry.value))
+          primitives.put(new, entry.name, primitives.plain(copy_elements(entry.value)))
           keep_flag(entry.value, new[entry.name])
         end
       end

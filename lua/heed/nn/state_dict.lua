@@ -248,7 +248,10 @@ local function put(loads)
 end
 
 --- The tensor as a parameter or a plain tensor, like the entry's; it shares its elements.
-local function like(entry, tensor) return (entry.kind == "parameter" and Parameter or primitives.plain)(tensor) end
+local function like(entry, tensor)
+  if entry.kind ~= "parameter" then return primitives.plain(tensor) end
+  return Parameter(tensor, entry.value.requires_grad)
+end
 
 --- For assign = true: the `fresh` tensor of each load is its value, converted if the module does not support the dtype.
 local function take(loads)

@@ -106,7 +106,7 @@ static heed_status attend(recorded_pass *pass, heed__attention_stages *p, heed_t
   status = heed__tensor_from_view(pass->ctx, name, &view, into);
   const heed_tensor *slopes = p->operands.options.alibi_slopes;
   if (status == HEED_OK && slopes != NULL) { /* the module's have no storage, which the backward pass needs */
-    heed_tensor **kept = place(pass);
+    heed_tensor **kept = new_result(pass);
     status = heed__clone(pass->ctx, name, slopes, kept);
     p->operands.options.alibi_slopes = *kept;
   }

@@ -318,6 +318,11 @@ heed_status heed__attention_stage_begin(heed__attention_stages *p, int stage) {
   return status;
 }
 
+/* Whether queries or keys are normalised or rotated here; a norm that was applied elsewhere is NULL. */
+static bool has_shaping(const heed__attention_stages *p) {
+  return p->norm[0] != NULL || p->norm[1] != NULL || p->rotary;
+}
+
 static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) {
   if (stage <= HEED__STAGE_VALUES) return &p->linear[stage];
   return stage == HEED__STAGE_OUT && p->out_proj != NULL ? &p->linear[3] : NULL;
@@ -330,7 +335,7 @@ heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool
     *done = heed__linear_run(p->m->context, linear);
   else if (stage == HEED__STAGE_ATTENTION)
     *done = heed__attention_plan_run(&p->plan);
-  else if (stage == HEED__STAGE_SHAPE && (p->norm[0] != NULL || p->rotary))
+  else if (stage == HEED__STAGE_SHAPE && has_shaping(p))
     return heed__stages_run_shape(p, done);
   else if (stage == HEED__STAGE_CACHE && p->spans)
     return heed__stages_run_cache(p, done);
@@ -373,8 +378,7 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
 
 double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
   switch (stage) {
-  case HEED__STAGE_SHAPE:
-    return p->norm[0] != NULL || p->rotary ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
+  case HEED__STAGE_SHAPE: return has_shaping(p) ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
   case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
   case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
     return 2 * (double)p->view[0].numel * (double)p->operands.k->shape[p->operands.k->ndim - 2];
