@@ -156,6 +156,9 @@ typedef struct heed__blas {
   heed__function function[HEED__BLAS_FUNCTIONS]; /* numbered by gemm.c; NULL: missing */
 } heed__blas;
 
+/* Blocks of spare memory: for a node, and for a leaf and its node. */
+#define HEED__SPARES 3
+
 struct heed_context {
   heed_allocator allocator;
   size_t in_use, peak;         /* bytes requested from the allocator for blocks, without the context itself */
@@ -172,7 +175,7 @@ struct heed_context {
   bool skip_init;                        /* heed_skip_init */
   int64_t watched;                       /* modules whose flag `watched` is set */
   const struct heed__recorder *recorder; /* NULL: operations are not recorded */
-  void *spare;                           /* memory for a node, when nothing may fail; or NULL (node.c) */
+  void *spare[HEED__SPARES];             /* memory for recording when nothing may fail; or NULL (node.c) */
   struct heed__node *unreferenced;       /* nodes that are being freed (node.c) */
   bool frees_nodes;
   uint64_t recorded;           /* the number of the last recorded node */

@@ -8,18 +8,35 @@
 
 #define ALIGNED(bytes) (((bytes) + 15) / 16 * 16)
 
-/* Three inputs and a result of 16 dimensions need 2 KB. */
-#define SPARE_BYTES ((size_t)4096)
+/* A node of a write at 16 indices of 16 dimensions needs 7 KB; a leaf of 16 dimensions and its node less than
+ * 400 bytes each. */
+static const size_t spare_bytes[HEED__SPARES] = {8192, 512, 512};
 
 heed_status heed__spare_make(heed_context *ctx, const char *function) {
-  if (ctx->spare != NULL) return HEED_OK;
-  ctx->spare = heed__allocate(ctx, SPARE_BYTES);
-  return ctx->spare != NULL ? HEED_OK : heed__fail_memory(ctx, function, SPARE_BYTES);
+  for (int i = 0; i < HEED__SPARES; i++) {
+    if (ctx->spare[i] != NULL) continue;
+    ctx->spare[i] = heed__allocate(ctx, spare_bytes[i]);
+    if (ctx->spare[i] == NULL) return heed__fail_memory(ctx, function, spare_bytes[i]);
+  }
+  return HEED_OK;
 }
 
 void heed__spare_free(heed_context *ctx) {
-  heed__release(ctx, ctx->spare);
-  ctx->spare = NULL;
+  for (int i = 0; i < HEED__SPARES; i++) {
+    heed__release(ctx, ctx->spare[i]);
+    ctx->spare[i] = NULL;
+  }
+}
+
+/* New memory, or a spare block. */
+static void *allocate_or_spare(heed_context *ctx, size_t bytes) {
+  void *block = heed__allocate(ctx, bytes);
+  for (int i = HEED__SPARES - 1; block == NULL && i >= 0; i--) {
+    if (bytes > spare_bytes[i]) continue;
+    block = ctx->spare[i];
+    if (block != NULL) ctx->spare[i] = NULL;
+  }
+  return block;
 }
 
 heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved, int dims, size_t values) {
@@ -32,11 +49,7 @@ heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved
                at_values = ALIGNED(at_dims + heed__array_bytes((uint64_t)dims, sizeof(int64_t))),
                at_outputs = at_values + ALIGNED(values),
                bytes = at_outputs + heed__array_bytes((uint64_t)inputs, sizeof(uint32_t));
-  char *block = heed__allocate(ctx, bytes);
-  if (block == NULL && bytes <= SPARE_BYTES) {
-    block = ctx->spare;
-    ctx->spare = NULL;
-  }
+  char *block = allocate_or_spare(ctx, bytes);
   if (block == NULL) return NULL;
   memset(block, 0, bytes);
   heed__node *node = (heed__node *)(void *)block;
@@ -138,7 +151,7 @@ heed__leaf *heed__leaf_of(const heed_tensor *x) {
 
 static heed_status new_leaf(heed_context *ctx, const char *function, const heed_tensor *x, heed__leaf **out) {
   const size_t sizes = (size_t)x->ndim * sizeof(*x->shape), bytes = sizeof(heed__leaf) + 2 * sizes;
-  heed__leaf *leaf = heed__allocate(ctx, bytes);
+  heed__leaf *leaf = allocate_or_spare(ctx, bytes);
   if (leaf == NULL) return heed__fail_memory(ctx, function, bytes);
   *leaf = (heed__leaf){.references = 1, .data = x->data, .ndim = x->ndim};
   memcpy(leaf->dims, x->shape, sizes);

@@ -102,8 +102,8 @@ void heed__node_spend(heed__node *node);
 /** A node in one block: NULL if out of memory. All fields but the sizes are zero. */
 heed__node *heed__node_new(heed_context *ctx, int inputs, int outputs, int saved, int dims, size_t values);
 
-/** Makes sure that the node of an operation with few inputs can be made after it has changed a tensor in
- * place, when nothing may fail any more; and gives that memory back. */
+/** Makes sure that the node of an operation, and the leaf of one input, can be made after it has changed a
+ * tensor in place, when nothing may fail any more; and gives that memory back. */
 HEED_MUST_USE
 heed_status heed__spare_make(heed_context *ctx, const char *function);
 void heed__spare_free(heed_context *ctx);
