@@ -15,7 +15,7 @@ static heed_status check_result(heed_context *ctx, const char *function, const h
     return heed__fail(ctx, HEED_DTYPE,
                       "%s: the result is %s and the tensor that is written is %s, which cannot hold it",
                       function, heed_dtype_name(dtype), heed_dtype_name(out->dtype));
-  return heed__check_writable(ctx, function, out);
+  return heed__check_target(ctx, function, out);
 }
 
 /* Whether writing to out may change elements of inputs before they are read. */
@@ -43,10 +43,14 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
     if ((*out)->dtype == dtype && (!row_major || heed_tensor_is_contiguous(*out)) &&
         !disturbs(*out, elementwise, ninputs, inputs)) {
       result->tensor = *out;
-      return HEED_OK;
     }
   }
-  return heed__tensor_new(ctx, function, dtype, ndim, shape, &result->tensor);
+  status = HEED_OK;
+  if (result->tensor == NULL) status = heed__tensor_new(ctx, function, dtype, ndim, shape, &result->tensor);
+  if (status == HEED_OK && *out) status = heed__written(ctx, function, *out); /* nothing has failed */
+  if (status && result->tensor != *out) heed_tensor_free(result->tensor);
+  if (status) result->tensor = NULL;
+  return status;
 }
 
 heed_status heed__result_begin(heed_context *ctx, const char *function, heed__result *result,
