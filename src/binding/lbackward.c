@@ -277,6 +277,7 @@ static int add_hook(lua_State *L) {
   int64_t id = 0;
   lua_settop(L, 2);
   if (!lua_isfunction(L, 2)) return lheed_bad_argument(L, 2, "register_hook", "f", "a function");
+  (void)lheed_tensor(L, 1, "register_hook", "x"); /* may raise, before anything is kept */
   void *kept = lheed_keep(L, 2);
   const heed_status status =
       heed_tensor_add_hook(lheed_tensor(L, 1, "register_hook", "x"), hook_in_lua, lheed_drop_kept, kept, &id);
