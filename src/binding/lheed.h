@@ -383,6 +383,9 @@ void lheed_push_grad(lua_State *L);
 void lheed_set_grad(lua_State *L);
 /** x.requires_grad = the value at 3, of the tensor at 1. */
 void lheed_set_requires_grad(lua_State *L);
+/** Pushes the field or method of the tensor at 1 that the string at 2 names, or raises. Upvalue 2 of the
+ * running function: the methods. (lproperties.c) */
+int lheed_read_property(lua_State *L);
 
 /** heed.ipairs; also the metamethod __ipairs, which 5.2 alone needs for userdata. (lobject.c) */
 int lheed_ipairs(lua_State *L);

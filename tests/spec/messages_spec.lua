@@ -109,7 +109,7 @@ describe("a message about insufficient memory begins with the called function", 
     to_string = function() return turned:to_string() end, Parameter = function() return nn.Parameter(row) end,
     add = function() return x + other end, matmul = function() return x:matmul(other) end,
     softmax = function() return x:softmax(1) end, sum = function() return x:sum(1) end,
-    Linear = function() return linear.weight, linear:state_dict() end,
+    Linear = function() return linear.weight end,
     cat = function() return heed.cat { x, x } end, stack = function() return heed.stack { x, x } end,
     sort = function() return x:sort() end, topk = function() return x:topk(2) end,
     repeat_interleave = function() return turned:repeat_interleave(2) end,
@@ -127,6 +127,10 @@ describe("a message about insufficient memory begins with the called function", 
       assert.same({ [name] = true }, names_of(call))
     end)
   end
+
+  it("of a state dict, or of the module whose parameters it lists", function()
+    assert.same({ Linear = true, state_dict = true }, names_of(function() return linear:state_dict() end))
+  end)
 
   it("of a forward pass, for its parts and intermediate results", function()
     local mha = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 8, dropout = 0.5, num_heads = 2 }
