@@ -238,6 +238,7 @@ static heed_status keep(heed_context *ctx, int op, int inputs, const heed_tensor
     if (status == HEED_OK) status = heed__clone(ctx, gradient->function, x, &copy[i]);
     if (status != HEED_OK) return status;
     heed__set_node(copy[i], x->node, x->output);
+    if (x->node == NULL) copy[i]->leaf = heed__leaf_retain(heed__leaf_of(x));
     input[i] = copy[i];
   }
   return HEED_OK;
