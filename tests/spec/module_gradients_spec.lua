@@ -52,3 +52,55 @@ describe("a module", function()
     raises("zero_grad: self is nil; it must be a module; call the method with a colon", function() m.zero_grad() end)
   end)
 end)
+
+describe("CausalAttention along a dimension that is not the last", function()
+  before_each(function() heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(false) end)
+
+  heed.manual_seed(4)
+  local input, mask = heed.randn(2, 33, 8), heed.randn(33, 30)
+
+  -- The result, and the sums of the gradients of a module that is called with these options.
+  local function results(options, dim, dropout)
+    heed.manual_seed(5)
+    local m = nn.CausalAttention { d_in = 8, d_out = 8, context_length = 33, dropout = dropout, softmax_dim = dim }
+    local x = input:clone():requires_grad_()
+    local y, taps = m(x, options)
+    local sums = {}
+    if y.requires_grad then
+      local loss = (y * heed.range(1, y:numel()):view(y.shape)):sum()
+      loss:backward()
+      sums[1] = x.grad:abs():sum():item()
+      for _, parameter in m:named_parameters() do sums[#sums + 1] = parameter.grad:abs():sum():item() end
+    end
+    return y, sums, taps and taps.weights
+  end
+
+  it("has the bits of the forward pass that is not recorded, with dropout and masks", function()
+    for dim = 1, 2 do
+      for _, dropout in ipairs { 0, 0.4 } do
+        for _, options in ipairs { {}, { attn_mask = mask }, { need_weights = true } } do
+          local y, sums, weights = results(options, dim, dropout)
+          local plain, none, plain_weights = heed.no_grad(results, options, dim, dropout)
+          assert.is_true(y:equal(plain))
+          assert.equal(4, #sums)
+          assert.equal(0, #none)
+          if weights then assert.is_true(weights:equal(plain_weights)) end
+        end
+      end
+    end
+  end)
+
+  it("has the same gradients where its weights are wanted, too", function()
+    local _, sums = results({}, 1, 0.4)
+    local _, with_weights = results({ need_weights = true }, 1, 0.4)
+    assert.same(sums, with_weights)
+  end)
+
+  it("has the gradients of a mask that has fewer keys", function()
+    local hidden = mask:new_full({ 33, 3 }, -math.huge)
+    local _, sums = results({ attn_mask = mask }, 2, 0)
+    local _, wide = results({ attn_mask = heed.cat({ mask, hidden }, 2) }, 2, 0)
+    for i, sum in ipairs(sums) do assert.near(wide[i], sum, 1e-4 * wide[i]) end
+  end)
+end)

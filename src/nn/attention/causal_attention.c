@@ -60,33 +60,52 @@ static heed_status scale_scores(const heed__attention_module *a, const heed_tens
   return heed_masked_fill(ctx, *out, hidden, heed_number(-INFINITY), out);
 }
 
-/* The weighted values by recorded operations. hidden: the positions whose scores are -inf. */
+/* A mask of fewer columns, with zeros in the others: those are hidden. *out: NULL if it has all, or one. */
+static heed_status widen_mask(heed_context *ctx, const heed_tensor *mask, int64_t columns,
+                              heed_tensor **out) {
+  int64_t shape[HEED_MAX_DIMS];
+  const int last = mask->ndim - 1;
+  heed_tensor *zeros = NULL;
+  if (last < 0 || mask->shape[last] == 1 || mask->shape[last] >= columns) return HEED_OK;
+  memcpy(shape, mask->shape, (size_t)mask->ndim * sizeof *shape);
+  shape[last] = columns - mask->shape[last];
+  heed_status status = heed_full(ctx, HEED_FLOAT32, mask->ndim, shape, heed_number(0), &zeros);
+  if (status == HEED_OK) status = heed_cat(ctx, 2, (const heed_tensor *const[]){mask, zeros}, -1, out);
+  heed_tensor_free(zeros);
+  return status;
+}
+
+/* The weighted values by recorded operations, with the elements of `plain`, which was computed from the same
+ * operands: their sums have another order. hidden: the positions whose scores are -inf. */
 static heed_status recorded_along(heed_module *m, int dim, double p, heed_generator *g,
                                   const heed_tensor *mask, heed_tensor *const *projected,
-                                  const heed_tensor *hidden, heed_tensor **out) {
+                                  const heed_tensor *hidden, const heed_tensor *plain, heed_tensor **out) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   heed_context *ctx = m->context;
-  heed_tensor *made[8] = {NULL}, *last = NULL;
+  heed_tensor *keys = NULL, *scores = NULL, *scaled = NULL, *wide = NULL, *masked = NULL, *visible = NULL,
+              *weights = NULL, *shown = NULL, *dropped = NULL, *y = NULL;
   heed__number scale;
-  heed_status status = heed_transpose(ctx, projected[1], -2, -1, &made[0]);
-  if (status == HEED_OK) status = heed_matmul(ctx, projected[0], made[0], &made[1]);
+  heed_status status = heed_transpose(ctx, projected[1], -2, -1, &keys);
+  if (status == HEED_OK) status = heed_matmul(ctx, projected[0], keys, &scores);
   if (status == HEED_OK)
-    status = heed_mul(ctx, made[1], heed__number_tensor(&scale, heed_number(a->scale)), &made[2]);
-  last = made[2];
+    status = heed_mul(ctx, scores, heed__number_tensor(&scale, heed_number(a->scale)), &scaled);
   if (status == HEED_OK && mask != NULL && mask->dtype == HEED_FLOAT32) {
-    status = heed_add(ctx, last, mask, &made[3]);
-    last = made[3];
+    status = widen_mask(ctx, mask, scaled->shape[scaled->ndim - 1], &wide);
+    if (status == HEED_OK) status = heed_add(ctx, scaled, wide != NULL ? wide : mask, &masked);
   }
-  if (status == HEED_OK) status = heed_masked_fill(ctx, last, hidden, heed_number(-INFINITY), &made[4]);
-  if (status == HEED_OK) status = heed_softmax(ctx, made[4], dim, &made[5]);
-  if (status == HEED_OK) status = heed_masked_fill(ctx, made[5], hidden, heed_number(0), &made[6]);
-  last = made[6];
-  if (status == HEED_OK && p > 0) {
-    status = heed__drop(ctx, m->class->name, g, p, last, &made[7]);
-    last = made[7];
-  }
-  if (status == HEED_OK) status = heed_matmul(ctx, last, projected[2], out);
-  for (int i = 0; i < 8; i++) heed_tensor_free(made[i]);
+  if (status == HEED_OK)
+    status =
+        heed_masked_fill(ctx, masked != NULL ? masked : scaled, hidden, heed_number(-INFINITY), &visible);
+  if (status == HEED_OK) status = heed_softmax(ctx, visible, dim, &weights);
+  if (status == HEED_OK) status = heed_masked_fill(ctx, weights, hidden, heed_number(0), &shown);
+  if (status == HEED_OK && p > 0) status = heed__drop(ctx, m->class->name, g, p, shown, &dropped);
+  if (status == HEED_OK) status = heed_matmul(ctx, dropped != NULL ? dropped : shown, projected[2], &y);
+  if (status == HEED_OK && plain->numel > 0)
+    memcpy(y->data, plain->data, (size_t)plain->numel * sizeof(float));
+  if (status == HEED_OK)
+    status = *out != NULL ? heed_copy(ctx, *out, y) : heed__tensor_from_view(ctx, m->class->name, y, out);
+  heed_tensor *const made[] = {keys, scores, scaled, wide, masked, visible, weights, shown, dropped, y};
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++) heed_tensor_free(made[i]);
   return status;
 }
 
@@ -99,7 +118,9 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   heed_generator *g = heed__generator(ctx, options->generator);
   const heed_generator before = *g;
   heed_tensor *projected[3] = {NULL}, *unused = NULL, *hidden = NULL, *scaled = NULL;
-  heed_tensor *weights = NULL, *dropped = NULL;
+  heed_tensor *weights = NULL, *dropped = NULL, *plain = NULL;
+  const heed__recorder *recorder = ctx->recorder;
+  const bool recorded = heed__records(m, x, options);
   heed_attention_taps found = {.size = sizeof found};
   heed__number least;
   heed__result result = {0};
@@ -134,31 +155,27 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
       .taps = 1u << HEED__TAP_scores,
       .found = &found,
   };
-  const bool recorded = taps == NULL && heed__records(m, x, options);
-  const heed__recorder *recorder = heed__pause_recording(ctx);
-  status = heed__attention(ctx, &operands, &unused);
-  heed__resume_recording(ctx, recorder);
-  if (status != HEED_OK) goto done;
+  heed__pause_recording(ctx);
+  if ((status = heed__attention(ctx, &operands, &unused)) != HEED_OK) goto done;
   const heed_tensor *scores = found.scores;
   const heed_tensor *minus_infinity = heed__number_tensor(&least, heed_number(-INFINITY));
   if ((status = heed_eq(ctx, scores, minus_infinity, &hidden)) != HEED_OK) goto done;
-  if (recorded) {
-    status = recorded_along(m, dim, p, g, options->attn_mask, projected, hidden, out);
-    goto done;
-  }
-  recorder = heed__pause_recording(ctx);
-  status = scale_scores(a, scores, options->attn_mask, hidden, &scaled);
-  heed__resume_recording(ctx, recorder);
-  if (status != HEED_OK) goto done;
+  if ((status = scale_scores(a, scores, options->attn_mask, hidden, &scaled)) != HEED_OK) goto done;
   if ((status = heed_softmax(ctx, scaled, dim, &weights)) != HEED_OK) goto done;
   if ((status = heed_masked_fill(ctx, weights, hidden, heed_number(0), &weights)) != HEED_OK) goto done;
   if (p > 0 && (status = heed__drop(ctx, m->class->name, g, p, weights, &dropped)) != HEED_OK) goto done;
 
-  status = heed__result_begin_row_major(ctx, m->class->name, &result, out, HEED_FLOAT32, ndim,
-                                        projected[2]->shape, 0, NULL);
+  if (!recorded) heed__resume_recording(ctx, recorder);
+  status = heed__result_begin_row_major(ctx, m->class->name, &result, recorded ? &plain : out, HEED_FLOAT32,
+                                        ndim, projected[2]->shape, 0, NULL);
   if (status != HEED_OK) goto done;
   weigh_hidden(dropped != NULL ? dropped : weights, hidden, projected[2], result.tensor);
   status = heed__result_end(ctx, &result, status);
+  heed__resume_recording(ctx, recorder);
+  if (status == HEED_OK && recorded) {
+    heed_generator again = before; /* the dropout mask of the plain result */
+    status = recorded_along(m, dim, p, &again, options->attn_mask, projected, hidden, plain, out);
+  }
   if (status != HEED_OK || taps == NULL) goto done;
   *taps = (heed_attention_taps){.size = sizeof *taps,
                                 .scores = found.scores,
@@ -170,9 +187,11 @@ static heed_status forward_along(heed_module *m, int dim, const heed_tensor *x,
   found.scores = weights = dropped = projected[0] = projected[1] = projected[2] = NULL;
   status = heed__wanted_select(ctx, m->class->name, options->wanted, true, taps);
 done:
+  heed__resume_recording(ctx, recorder);
   if (status != HEED_OK) *g = before;
   for (int i = 0; i < 3; i++) heed_tensor_free(projected[i]);
   heed_attention_taps_free(&found);
+  heed_tensor_free(plain);
   heed_tensor_free(unused);
   heed_tensor_free(hidden);
   heed_tensor_free(scaled);
