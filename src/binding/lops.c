@@ -109,7 +109,12 @@ static int op_masked_fill(lua_State *L) {
   /* not through a float32 tensor, which would round a number that int64 takes exactly */
   heed_scalar scalar = value == &number.tensor ? lheed_scalar(L, 3, "masked_fill", "value")
                                                : heed__load(value->dtype, value->data);
-  LHEED_TRY(L, heed_masked_fill(lheed_get(L)->context, x, mask, scalar, out));
+  heed_context *ctx = lheed_get(L)->context;
+  if (ctx->recorder != NULL && heed__wants_gradient(value) && x->dtype == HEED_FLOAT32 &&
+      mask->dtype == HEED_BOOL)
+    LHEED_TRY(L, heed_where(ctx, mask, value, x, out)); /* a scalar has no gradient */
+  else
+    LHEED_TRY(L, heed_masked_fill(ctx, x, mask, scalar, out));
   return lheed_return(L, 1);
 }
 

@@ -1,5 +1,6 @@
 -- Gradients with unusual operands: masks as numbers, shared gradients, tensors that share their elements.
 local heed = require "heed"
+local unpack = require("heed.compat").unpack
 
 local function list(x) return x and x:flatten():tolist() end
 
@@ -56,6 +57,56 @@ describe("a gradient", function()
     local bias_alone = heed.zeros(5):requires_grad_()
     heed.nn.functional.cross_entropy(bias_alone:expand(2, 5), target):backward()
     for i, value in ipairs(list(bias_alone.grad)) do assert.near(value, list(bias.grad)[i], 1e-7) end
+  end)
+end)
+
+describe("operations that write to a copy", function()
+  before_each(function() heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(false) end)
+
+  local index = heed.tensor({ 3, 1 }, { dtype = "int64" })
+  local rows = heed.tensor({ { 3, 3 }, { 1, 2 } }, { dtype = "int64" })
+
+  -- The gradients of x and of the source, for the operation and for its form in place on x * 1.
+  local function check(name, source, ...)
+    local arguments = { ... }
+    local function gradients(in_place)
+      local x = heed.tensor({ { 1, 2 }, { 3, 4 }, { 5, 6 } }):requires_grad_()
+      local from = source:clone():requires_grad_()
+      local given = {}
+      for i = 1, #arguments do given[i] = arguments[i] == "source" and from or arguments[i] end
+      local y
+      if in_place then
+        y = x * 1
+        y[name .. "_"](y, unpack(given))
+      else
+        y = x[name](x, unpack(given))
+      end
+      local loss = (y * heed.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } }):sum()
+      loss:backward()
+      return { list(x.grad), list(from.grad), list(y) }
+    end
+    local copied = gradients(false)
+    assert.equal(6, #copied[1], name)
+    assert.is_truthy(copied[2], name)
+    assert.same(gradients(true), copied, name)
+  end
+
+  it("have the gradients of those in place", function()
+    local source = heed.tensor { { 7, 8 }, { 9, 10 } }
+    check("scatter", source, 1, rows, "source")
+    check("scatter_add", source, 1, rows, "source")
+    check("index_add", source, 1, index, "source", 2)
+    check("index_copy", source, 1, index, "source")
+    check("index_put", source, { index }, "source")
+  end)
+
+  it("give a gradient to a value that is a tensor", function()
+    local value = heed.tensor(2.0)
+    local mask = heed.tensor { { true, false }, { false, true }, { true, true } }
+    check("masked_fill", value, mask, "source")
+    check("index_fill", value, 1, index, "source")
+    check("index_fill", value, -1, heed.tensor({ 2 }, { dtype = "int64" }), "source")
   end)
 end)
 
