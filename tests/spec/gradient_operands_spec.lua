@@ -256,3 +256,40 @@ describe("tensors in low precision", function()
     assert.is_false(x:to("bfloat16"):long().requires_grad)
   end)
 end)
+
+describe("functions with two branches", function()
+  before_each(function() heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(false) end)
+
+  local F = heed.nn.functional
+  local values = { -1000, -100, -20.5, -1, -0.5, 0, 0.5, 1, 20.5, 89, 100, 1000 }
+  local function sigmoid(x) return 1 / (1 + math.exp(-x)) end
+
+  -- Where the branch that is not taken overflows, and where the branches meet, as well.
+  local function has_the_slope(f, slope)
+    local x = heed.tensor(values):requires_grad_()
+    f(x):sum():backward()
+    for i, gradient in ipairs(list(x.grad)) do
+      assert.near(slope(values[i]), gradient, 2e-7, ("at %g"):format(values[i]))
+    end
+  end
+
+  it("have the gradient of the branch that is taken", function()
+    has_the_slope(F.softplus, sigmoid)
+    has_the_slope(function(x) return F.softplus(x, 2, 10) end, function(x) return sigmoid(2 * x) end)
+    has_the_slope(F.logsigmoid, function(x) return sigmoid(-x) end)
+    has_the_slope(F.elu, function(x) return x > 0 and 1 or math.exp(x) end)
+    has_the_slope(function(x) return F.elu(x * 1, 0.5, true) end, function(x) return x > 0 and 1 or 0.5 * math.exp(x) end)
+  end)
+
+  it("have the gradient of the loss where a score is 0", function()
+    for _, target in ipairs { 0, 0.3, 1 } do
+      local targets = heed.full({ #values }, target)
+      has_the_slope(function(x) return F.binary_cross_entropy_with_logits(x, targets, { reduction = "sum" }) end,
+        function(x) return sigmoid(x) - target end)
+      has_the_slope(function(x)
+        return F.binary_cross_entropy_with_logits(x, targets, { reduction = "sum", pos_weight = heed.tensor(3.0) })
+      end, function(x) return sigmoid(x) * (1 + 2 * target) - 3 * target end)
+    end
+  end)
+end)

@@ -59,7 +59,8 @@ end
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
   x = x:float()
-  return x:clamp({ max = 0 }):sub_(x:abs():neg_():exp_():log1p_())
+  -- the gradient of `minimum` is 1/2 at 0, where that of abs is 0
+  return x:minimum(0) - (-x:abs()):exp():log1p()
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -71,7 +72,8 @@ function F.softplus(x, ...)
   x = x:float()
   local y = x * beta
   local linear = y:gt(threshold)
-  return linear:where(x, y:exp_():log1p_():div_(beta))
+  -- 0 instead of large values, whose exponential would be infinite: 0 · inf is nan in the backward pass
+  return linear:where(x, y:masked_fill(linear, 0):exp():log1p() / beta)
 end
 
 function F.leaky_relu(x, ...)
@@ -85,7 +87,8 @@ function F.elu(x, ...)
   E.check_operand(x, "elu", "input")
   local alpha, inplace = options("elu", { "alpha", "inplace" }, 2, x, ...)
   alpha = E.number(alpha, 1, "elu", "alpha")
-  return placed(x, x:gt(0):where(x, x:expm1() * alpha), inplace, "elu")
+  local positive = x:gt(0)
+  return placed(x, positive:where(x, x:masked_fill(positive, 0):expm1() * alpha), inplace, "elu") -- as in softplus
 end
 
 --- The first half of x along dim, times the sigmoid of the second.

@@ -246,7 +246,7 @@ function losses.binary_cross_entropy_with_logits(input, target, ...)
   if weight ~= nil then E.check_operand(weight, method, "weight") end
   if positive ~= nil then E.check_operand(positive, method, "pos_weight") end
   reduction = check_reduction(reduction, method)
-  local log_sigmoid = input:clamp { max = 0 } - (-input:abs()):exp():log1p()
+  local log_sigmoid = input:minimum(0) - (-input:abs()):exp():log1p() -- as in logsigmoid
   local loss = (1 - target) * input
   if positive then
     loss = loss - ((positive - 1) * target + 1) * log_sigmoid
