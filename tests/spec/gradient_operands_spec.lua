@@ -282,6 +282,21 @@ describe("functions with two branches", function()
     has_the_slope(function(x) return F.elu(x * 1, 0.5, true) end, function(x) return x > 0 and 1 or 0.5 * math.exp(x) end)
   end)
 
+  it("have a finite gradient where a probability is 0 or 1", function()
+    local probabilities, targets = { 0, 1, 1, 0.5, 0.25 }, { 0.25, 0.25, 1, 1, 0 }
+    local x, target = heed.tensor(probabilities):requires_grad_(), heed.tensor(targets):requires_grad_()
+    local plain = heed.no_grad(F.binary_cross_entropy, x, target, { reduction = "none" })
+    local loss = F.binary_cross_entropy(x, target, { reduction = "none" })
+    assert.is_true(loss:equal(plain))
+    loss:sum():backward()
+    for i, p in ipairs(probabilities) do
+      local slope = (p - targets[i]) / math.max((1 - p) * p, 1e-12)
+      assert.near(slope, list(x.grad)[i], 1e-6 * math.abs(slope) + 1e-7)
+      local of_target = math.max(math.log(1 - p), -100) - math.max(math.log(p), -100)
+      assert.near(of_target, list(target.grad)[i], 1e-5)
+    end
+  end)
+
   it("have the gradient of the loss where a score is 0", function()
     for _, target in ipairs { 0, 0.3, 1 } do
       local targets = heed.full({ #values }, target)

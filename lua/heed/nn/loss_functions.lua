@@ -234,7 +234,13 @@ function losses.binary_cross_entropy(input, target, ...)
     E.reject(method, "input", input, "probabilities from 0 to 1; for scores, use binary_cross_entropy_with_logits")
   end
   input = input:float()
-  local loss = (target - 1) * (-input):log1p():clamp(-100) - target * input:log():clamp(-100)
+  local plain = input:detach()
+  local loss = (target - 1) * (-plain):log1p():clamp(-100) - target * plain:log():clamp(-100)
+  if input.requires_grad and core.is_grad_enabled() then
+    -- PyTorch's gradient, which is finite for probabilities of 0 and 1, of a term that is 0
+    local slope = (plain - target:detach()) / ((1 - plain) * plain):clamp(1e-12)
+    loss = loss + slope * (input - plain)
+  end
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
