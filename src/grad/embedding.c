@@ -1,5 +1,6 @@
 /* The gradient of an embedding: rows summed by id. The positions are sorted by id (by counting), so that each
  * row of the result is summed by one task, in the order of the positions. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "grad.h"
@@ -59,23 +60,29 @@ static void embedding_part(void *argument, int64_t task, int worker) {
   }
 }
 
-/* Fills first [rows + 1] and order [count]; false if a cancellation check stops it. */
-static bool sort_positions(const heed__pace *pace, const int64_t *ids, int64_t count, int64_t rows,
-                           int64_t *first, int64_t *order) {
+/* Fills first [rows + 1] and order [count]. A host may have written other ids since the forward pass. */
+static heed_status sort_positions(heed_context *ctx, const char *function, const int64_t *ids, int64_t count,
+                                  int64_t rows, int64_t *first, int64_t *order) {
+  heed_status status;
   memset(first, 0, (size_t)(rows + 1) * sizeof *first);
   for (int64_t i = 0; i < count; i++) {
+    if (ids[i] < 1 || ids[i] > rows)
+      return heed__fail(ctx, HEED_INDEX,
+                        "%s: id %" PRId64 " is out of range for %" PRId64
+                        " rows; the ids must stay as they were in the forward pass",
+                        function, ids[i], rows);
     first[ids[i]]++; /* ids count from 1 */
-    if (heed__is_due_at(pace, i)) return false;
+    if (heed__is_due_at(&ctx->pace, i) && (status = heed__stopped(ctx, function)) != HEED_OK) return status;
   }
   for (int64_t row = 0; row < rows; row++) first[row + 1] += first[row];
   for (int64_t i = count - 1; i >= 0; i--) {
     order[--first[ids[i]]] = i;
-    if (heed__is_due_at(pace, i)) return false;
+    if (heed__is_due_at(&ctx->pace, i) && (status = heed__stopped(ctx, function)) != HEED_OK) return status;
   }
   /* first[i] is now where id i begins: one row further than wanted */
   memmove(first, first + 1, (size_t)rows * sizeof *first);
   first[rows] = count;
-  return true;
+  return HEED_OK;
 }
 
 heed_status heed__embedding_gradient(heed_context *ctx, const char *function, const heed_tensor *ids,
@@ -98,7 +105,8 @@ heed_status heed__embedding_gradient(heed_context *ctx, const char *function, co
       goto done;
     }
     const int64_t *id = (const int64_t *)(const void *)packed_ids->data;
-    const bool sorted = sort_positions(&ctx->pace, id, count, rows, first, first + rows + 1);
+    status = sort_positions(ctx, function, id, count, rows, first, first + rows + 1);
+    if (status != HEED_OK) goto done;
     embedding_job job = {.kernels = heed__kernels_of(ctx),
                          .pace = &ctx->pace,
                          .dy = (const float *)(const void *)packed_dy->data,
@@ -110,7 +118,7 @@ heed_status heed__embedding_gradient(heed_context *ctx, const char *function, co
                          .padding = padding_idx,
                          .slices = heed__parts(d, SUMMED_COLUMNS),
                          .part = heed__min(SUMMED_IDS, heed__parts(rows, SUM_TASKS))};
-    if (!sorted || !heed__parallel(ctx, job.slices * heed__parts(rows, job.part), embedding_part, &job))
+    if (!heed__parallel(ctx, job.slices * heed__parts(rows, job.part), embedding_part, &job))
       status = heed__stopped(ctx, function);
   }
 done:

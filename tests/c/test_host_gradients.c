@@ -154,6 +154,31 @@ static void functions_give_low_precision(void **state) {
   heed_tensor_free(x);
 }
 
+static void ids_that_the_host_has_changed_are_checked(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  int64_t ids[] = {1, 3, 2};
+  heed_tensor *weight = NULL, *index = NULL, *y = NULL, *sum = NULL;
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 2, SHAPE(3, COLUMNS), heed_number(2), &weight));
+  assert_ok(heed_tensor_require_grad(weight, true));
+  assert_ok(heed_tensor_from_memory(ctx, HEED_INT64, 1, SHAPE(3), ids, NULL, NULL, &index));
+  heed_set_recording(ctx, true);
+  assert_ok(heed_embedding(ctx, index, weight, &y));
+  assert_ok(heed_sum(ctx, y, 0, NULL, false, &sum));
+  heed_set_recording(ctx, false);
+  const heed_tensor *const loss[] = {sum};
+  const int64_t wrong[] = {0, 4, -1, INT64_MAX};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ids[1] = wrong[i];
+    assert_int_equal(heed_backward(ctx, 1, loss, NULL, NULL), HEED_INDEX);
+    assert_null(heed_tensor_grad(weight));
+  }
+  ids[1] = 1;
+  assert_ok(heed_backward(ctx, 1, loss, NULL, NULL));
+  assert_true(first_of_gradient(weight) == 2);
+  heed_tensor *const all[] = {weight, index, y, sum};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
+}
+
 static void a_pass_in_slices_needs_a_tensor(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   heed_backward_steps *steps = NULL;
@@ -166,9 +191,13 @@ static void a_pass_in_slices_needs_a_tensor(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(gradients_of_functions_must_fit), TEST(gradients_of_other_contexts_are_refused),
-      TEST(failing_functions_are_named),     TEST(gradients_of_hooks_must_fit),
-      TEST(functions_give_low_precision),    TEST(a_pass_in_slices_needs_a_tensor),
+      TEST(gradients_of_functions_must_fit),
+      TEST(gradients_of_other_contexts_are_refused),
+      TEST(failing_functions_are_named),
+      TEST(gradients_of_hooks_must_fit),
+      TEST(functions_give_low_precision),
+      TEST(a_pass_in_slices_needs_a_tensor),
+      TEST(ids_that_the_host_has_changed_are_checked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
