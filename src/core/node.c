@@ -185,11 +185,6 @@ heed_status heed__leaf_begin(heed_context *ctx, const char *function, heed_tenso
   return status;
 }
 
-heed__leaf *heed__leaf_retain(heed__leaf *leaf) {
-  if (leaf != NULL) leaf->references++;
-  return leaf;
-}
-
 void heed__leaf_drop(heed__leaf *leaf) {
   if (leaf == NULL || --leaf->references > 0) return;
   heed_context *ctx = leaf->node->context;

@@ -118,7 +118,11 @@ heed_status heed__leaf_make(heed_context *ctx, const char *function, const heed_
 HEED_MUST_USE
 heed_status heed__leaf_begin(heed_context *ctx, const char *function, heed_tensor *x, heed__leaf **out);
 /** NULL is allowed. */
-heed__leaf *heed__leaf_retain(heed__leaf *leaf);
+static inline heed__leaf *heed__leaf_retain(heed__leaf *leaf) {
+  if (leaf != NULL) leaf->references++;
+  return leaf;
+}
+/** NULL is allowed. */
 void heed__leaf_drop(heed__leaf *leaf);
 void heed__leaves_free(heed__storage *storage);
 void heed__storage_drop(heed__storage *storage);

@@ -154,7 +154,7 @@ void heed_tensor_free(heed_tensor *x) {
   if (x == NULL || x->storage == NULL) return; /* no storage: on the stack */
   heed__storage *storage = x->storage;
   heed__set_node(x, NULL, 0);
-  heed__leaf_drop(x->leaf);
+  if (x->leaf != NULL) heed__leaf_drop(x->leaf);
   x->leaf = NULL; /* a header in its storage's block stays */
   if (!x->in_storage) heed__release(storage->context, x);
   heed__storage_drop(storage);
