@@ -1,4 +1,4 @@
-/* The gradients of attention. A second plan, whose operands are the gradients in the places of their inputs,
+/* The gradients of attention. A second plan, whose operands are the gradients instead of their inputs,
  * gives their strides over heads. Heads that share elements of a gradient (of a group, of broadcast batches,
  * of a broadcast mask) form a set, whose heads are computed one after another; a task is a set with a range
  * of keys. Each range but the first adds to its own copy of dq, and these are summed in order at the end. The

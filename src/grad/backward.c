@@ -49,12 +49,12 @@ heed_status heed__pass_push(backward_run *run, heed__node *node) {
 
 /* ---- Sums of gradients ---- */
 
-/* Whether x's elements can be changed without anybody noticing. */
+/* Whether no other tensor shares the elements of x, so that they can be changed. */
 static bool is_alone(const heed_tensor *x) {
   return x->storage->references == 1 && !heed__overlaps_itself(x);
 }
 
-/* *sum += x, without changing tensors that others can see; takes x over, also after an error. */
+/* *sum += x, without changing elements that others share; takes x over, also after an error. */
 static heed_status add_to(heed_context *ctx, heed_tensor **sum, heed_tensor *x) {
   if (*sum == NULL) {
     *sum = x;
@@ -235,7 +235,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
       .dx = dx,
   };
   status = node->gradient->backward(&b);
-  /* the gradients of the results are needed no more, unless somebody asked for them */
+  /* the gradients of the results are needed no more, unless they were asked for */
   for (int i = 0; i < node->outputs && status == HEED_OK; i++) {
     bool asked = node->keeps_gradient;
     for (int k = 0; k < run->asked_count; k++)
@@ -259,7 +259,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
 
 /* ---- The end of a pass ---- */
 
-/* Makes *gradient one whose elements nobody else can see, row-major. */
+/* Makes *gradient row-major, with elements that no other tensor shares. */
 static heed_status own_elements(heed_context *ctx, heed_tensor **gradient) {
   if (is_alone(*gradient) && heed_tensor_is_contiguous(*gradient)) return HEED_OK;
   heed_tensor *copy = NULL;
@@ -443,7 +443,7 @@ heed_status heed__backward_within(heed_context *ctx, const char *function, uint6
     if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
     heed__node *node = heed__pass_next(run);
     if (status == HEED_OK) status = heed__pass_through(run, node);
-    if (status == HEED_OK) heed__node_spend(node); /* nobody else has it */
+    if (status == HEED_OK) heed__node_spend(node); /* nothing else leads to it */
   }
   ctx->recorder = recorder;
   for (int k = 0; k < nx && status == HEED_OK; k++) {

@@ -18,9 +18,9 @@ struct heed_backward_steps {
   heed__pass pass;
   heed_status failed;
   bool finished;
-  int64_t done, total;  /* nodes */
-  parked_node *parked;  /* in the order of the list */
-  heed_tensor **places; /* their gradients */
+  int64_t done, total;     /* nodes */
+  parked_node *parked;     /* in the order of the list */
+  heed_tensor **gradients; /* theirs */
   size_t count;
   heed__node **passed; /* nodes that have been gone through, and keep no gradient */
   size_t passed_count, passed_capacity;
@@ -30,9 +30,9 @@ struct heed_backward_steps {
 
 static void release_parked(heed_backward_steps *s) {
   heed__release(s->context, s->parked);
-  heed__release(s->context, s->places);
+  heed__release(s->context, s->gradients);
   s->parked = NULL;
-  s->places = NULL;
+  s->gradients = NULL;
   s->count = 0;
 }
 
@@ -82,12 +82,12 @@ static heed_status park(heed_backward_steps *s) {
   const size_t bytes = heed__array_bytes(nodes, sizeof(parked_node)),
                more = heed__array_bytes(outputs, sizeof(heed_tensor *));
   s->parked = heed__allocate(s->context, bytes);
-  s->places = heed__allocate(s->context, more);
-  if (s->parked == NULL || s->places == NULL) {
+  s->gradients = heed__allocate(s->context, more);
+  if (s->parked == NULL || s->gradients == NULL) {
     release_parked(s);
     return heed__fail_memory(s->context, backward_steps_name, bytes + more);
   }
-  heed_tensor **place = s->places;
+  heed_tensor **at = s->gradients;
   for (heed__node *node = s->pass.touched, *next; node != NULL; node = next) {
     next = node->next;
     node->next = NULL;
@@ -96,10 +96,10 @@ static heed_status park(heed_backward_steps *s) {
       s->passed[s->passed_count++] = node;
       continue;
     }
-    s->parked[s->count++] = (parked_node){node, place};
-    memcpy(place, node->pending, (size_t)node->outputs * sizeof(*place));
-    memset(node->pending, 0, (size_t)node->outputs * sizeof(*place));
-    place += node->outputs;
+    s->parked[s->count++] = (parked_node){node, at};
+    memcpy(at, node->pending, (size_t)node->outputs * sizeof(*at));
+    memset(node->pending, 0, (size_t)node->outputs * sizeof(*at));
+    at += node->outputs;
   }
   s->pass.touched = NULL;
   return HEED_OK;

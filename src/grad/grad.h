@@ -40,7 +40,7 @@ struct heed__backward {
   heed__node *node;
   const heed_tensor *const *dy; /* a gradient for each result, NULL: none; float32, of any strides */
   const void *values;           /* what the operation recorded beside tensors */
-  heed_tensor **dx;             /* a place for each input */
+  heed_tensor **dx;             /* one for each input, NULL at first */
 };
 
 static inline bool heed__backward_wants(const heed__backward *b, int i) {

@@ -145,7 +145,7 @@ static void back_flush_bias(const back_work *w, const seen *e) {
 
 /* ---- Steps ---- */
 
-/* Clears whole vectors; a row has room for the last one. */
+/* Clears whole vectors; a row has capacity for the last one. */
 static void back_clear(float *x, int64_t from, int64_t to) {
   for (int64_t j = from; j < to; j += V_LANES) v_store(x + j, v_zero());
 }

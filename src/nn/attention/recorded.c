@@ -33,14 +33,15 @@ typedef struct recorded_pass {
   int count;
 } recorded_pass;
 
-static heed_tensor **place(recorded_pass *pass) {
+/* Where the next result is stored: NULL at first, freed with the pass. */
+static heed_tensor **new_result(recorded_pass *pass) {
   heed_tensor **out = &pass->made[pass->count++];
   *out = NULL;
   return out;
 }
 
 static heed_status apply(recorded_pass *pass, heed_module *part, const heed_tensor *x, heed_tensor **y) {
-  heed_tensor **out = place(pass);
+  heed_tensor **out = new_result(pass);
   const heed_status status = heed_module_forward(part, x, NULL, out, NULL);
   *y = *out;
   return status;
@@ -54,7 +55,7 @@ static heed_status view_heads(recorded_pass *pass, const heed_tensor *x, heed_te
   memcpy(shape, x->shape, (size_t)x->ndim * sizeof *shape);
   shape[x->ndim - 1] = heed__quotient(x->shape[x->ndim - 1], a->head_dim);
   shape[x->ndim] = a->head_dim;
-  heed_tensor **divided = place(pass), **turned = place(pass);
+  heed_tensor **divided = new_result(pass), **turned = new_result(pass);
   heed_status status = heed__reshape(pass->ctx, pass->m->class->name, x, x->ndim + 1, shape, divided);
   if (status == HEED_OK) status = heed_transpose(pass->ctx, *divided, -3, -2, turned);
   *y = *turned;
@@ -84,7 +85,7 @@ static heed_status project_recorded(recorded_pass *pass, heed__attention_stages 
   if (status == HEED_OK) status = view_heads(pass, *y, y);
   if (status == HEED_OK && i < 2 && p->norm[i] != NULL) status = apply(pass, p->norm[i], *y, y);
   if (status != HEED_OK || i == 2 || !p->rotary) return status;
-  heed_tensor **rotated = place(pass); /* positions from 1 on: a cache, which has a past, is refused */
+  heed_tensor **rotated = new_result(pass); /* positions from 1 on: a cache, which has a past, is refused */
   status = heed_rope(pass->ctx, *y, NULL, &p->rope, rotated);
   *y = *rotated;
   return status;
@@ -98,7 +99,7 @@ static heed_status attend(recorded_pass *pass, heed__attention_stages *p, heed_t
   memcpy(shape, p->from[0]->shape, (size_t)p->from[0]->ndim * sizeof *shape);
   const int ndim = p->from[0]->ndim;
   shape[ndim - 1] = a->num_heads * a->head_dim;
-  heed_tensor **rows = place(pass), **into = place(pass), view;
+  heed_tensor **rows = new_result(pass), **into = new_result(pass), view;
   heed_status status = heed__tensor_new(pass->ctx, name, HEED_FLOAT32, ndim, shape, rows);
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&view, *rows, a);
@@ -106,7 +107,7 @@ static heed_status attend(recorded_pass *pass, heed__attention_stages *p, heed_t
   if (status == HEED_OK) status = heed__attention(pass->ctx, &p->operands, into);
   *heads = *into;
   if (status != HEED_OK || a->one_head) return status;
-  heed_tensor **turned = place(pass), **joined = place(pass);
+  heed_tensor **turned = new_result(pass), **joined = new_result(pass);
   status = heed_transpose(pass->ctx, *into, -3, -2, turned);
   if (status == HEED_OK) status = heed__reshape(pass->ctx, name, *turned, ndim, shape, joined);
   *heads = *joined;
