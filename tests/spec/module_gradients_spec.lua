@@ -44,6 +44,24 @@ describe("a module", function()
     assert.is_false(m[1].weight.requires_grad) -- nothing changed
   end)
 
+  it("is copied without its history, and a frozen part stays frozen", function()
+    local m = nn.Sequential(nn.Linear(2, 3), Mine())
+    m[1].weight:requires_grad_(false)
+    m[2].scale:requires_grad_(false)
+    heed.set_grad_enabled(true)
+    local copy = m:clone()
+    local loss = (copy[1](heed.ones(1, 2)) * copy[2].scale + copy[2].part(heed.ones(1, 2))):sum()
+    loss:backward()
+    heed.set_grad_enabled(false)
+    for name, parameter in copy:named_parameters() do
+      assert.is_true(parameter.is_leaf, name)
+      local frozen = name == "0.weight" or name == "1.scale"
+      assert.equal(not frozen, parameter.requires_grad, name)
+      assert.equal(not frozen, parameter.grad ~= nil, name)
+    end
+    for name, parameter in m:named_parameters() do assert.is_nil(parameter.grad, name) end
+  end)
+
   it("refuses wrong arguments", function()
     local m = nn.Linear(2, 2)
     raises("requires_grad_: requires_grad is the number 1; it must be a boolean", function() m:requires_grad_(1) end)

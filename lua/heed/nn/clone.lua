@@ -29,8 +29,9 @@ local function clone(module)
   local function copy_tensor(tensor, kind)
     if primitives.placeholder(tensor) then return tensor end
     local _, identity = primitives.identity(tensor)
-    if not tensors[identity] then tensors[identity] = tensor:clone() end
-    return (kind == "parameter" and Parameter or primitives.plain)(tensors[identity])
+    if not tensors[identity] then tensors[identity] = tensor:detach():clone() end
+    if kind == "parameter" then return Parameter(tensors[identity], tensor.requires_grad) end
+    return primitives.plain(tensors[identity])
   end
 
   local copy
@@ -65,6 +66,9 @@ local function clone(module)
           new[entry.name] = copy(entry.value)
         elseif not primitives.placeholder(entry.value) then
           primitives.put(new, entry.name, copy_tensor(entry.value))
+          if entry.value.dtype == "float32" and not entry.value.requires_grad then
+            new[entry.name]:requires_grad_(false)
+          end
         end
       end
     end)
