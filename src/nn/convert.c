@@ -120,9 +120,11 @@ heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t co
   c.count = 0;
   for (int64_t i = 0; i < count; i++) gather(&c, modules[i]);
 
+  const heed__recorder *recorder = heed__pause_recording(ctx); /* the new weights are parameters, too */
   for (int64_t i = 0; i < c.count && status == HEED_OK; i++) {
     if (!share(&c, i, &status)) status = convert(&c, &c.leaves[i]);
   }
+  heed__resume_recording(ctx, recorder);
   for (int64_t i = 0; i < c.count && status == HEED_OK; i++) commit(&c.leaves[i]);
   for (int64_t i = 0; i < c.count; i++) { /* the old tensors or, after a failure, the new ones */
     heed_tensor_free(c.leaves[i].weight);

@@ -62,6 +62,22 @@ describe("a module", function()
     for name, parameter in m:named_parameters() do assert.is_nil(parameter.grad, name) end
   end)
 
+  it("has parameters, not results, after a conversion under recording", function()
+    heed.set_grad_enabled(true)
+    for _, dtype in ipairs { "bfloat16", "float16", "int8" } do
+      local m = nn.Linear(32, 3)
+      m:to(dtype)
+      assert.is_true(m.weight.is_leaf)
+      assert.is_false(m.weight.requires_grad)
+      m:to "float32"
+      assert.is_true(m.weight.is_leaf)
+      assert.is_true(m.weight.requires_grad)
+      m(heed.ones(1, 32)):sum():backward()
+      assert.equal("heed.Size([3, 32])", tostring(m.weight.grad.shape))
+    end
+    heed.set_grad_enabled(false)
+  end)
+
   it("refuses wrong arguments", function()
     local m = nn.Linear(2, 2)
     raises("requires_grad_: requires_grad is the number 1; it must be a boolean", function() m:requires_grad_(1) end)
