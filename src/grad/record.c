@@ -157,6 +157,17 @@ static heed_status forget(heed_context *ctx, heed_tensor *x) {
   return HEED_OK;
 }
 
+/* x, which keeps its gradient, has been written in place: the gradient of what it is now is kept, as in
+ * PyTorch. */
+static void keep_gradient_of_new(const heed_tensor *x, heed__node *node) {
+  heed__node *old = x->node;
+  if (old == NULL || !old->keeps_gradient) return;
+  node->keeps_gradient = true;
+  node->grad[0] = old->grad[x->output];
+  old->grad[x->output] = NULL;
+  if (old->outputs == 1) old->keeps_gradient = false;
+}
+
 static heed_status record(heed_context *ctx, const heed__call *call) {
   const heed__gradient *gradient = heed__gradient_of((heed__op)call->op);
   heed_tensor *first = *call->output[0];
@@ -185,6 +196,7 @@ static heed_status record(heed_context *ctx, const heed__call *call) {
   status = make_node(ctx, gradient, call, &node);
   if (status) goto done;
   node->order = ++ctx->recorded;
+  if (in_place && call->outputs == 1) keep_gradient_of_new(first, node);
   for (int i = 0; i < call->outputs; i++) heed__set_node(*call->output[i], node, (uint32_t)i);
   heed__node_drop(node);
   if (in_place) first->storage->recorded = node->order;

@@ -172,6 +172,23 @@ describe("tensors that share their elements", function()
     assert.near(27 * math.log(3), list(x.grad)[2], 1e-5)
   end)
 
+  it("keep the gradient of what they are after a write", function()
+    local x = heed.tensor({ 1, 2 }):requires_grad_()
+    local y = x * 3
+    y:retain_grad()
+    y:mul_(2)
+    local loss = (y * y):sum()
+    loss:backward()
+    assert.same({ 12, 24 }, list(y.grad))
+    local z = x * 3
+    z:retain_grad()
+    z:sum():backward { retain_graph = true }
+    z[{ 1 }] = 5
+    assert.same({ 1, 1 }, list(z.grad))
+    z:sum():backward()
+    assert.same({ 2, 2 }, list(z.grad))
+  end)
+
   it("are not written where one is a leaf, not even with its own elements", function()
     local x = heed.ones(3):requires_grad_()
     local ok, message = pcall(x.copy_, x, x)
