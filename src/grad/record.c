@@ -212,6 +212,14 @@ done:
 
 /* ---- Writes in place ---- */
 
+/* Whether what the node computed shares the elements of its input: reshape and flatten may have copied. */
+static bool is_view_node(const heed__node *node) {
+  const heed__gradient *gradient = node->gradient;
+  if (gradient != heed__gradient_of(HEED__OP_reshape) && gradient != heed__gradient_of(HEED__OP_flatten))
+    return gradient->is_view;
+  return ((const heed__view_values *)node->values)->size == 0;
+}
+
 static heed_status check_write(heed_context *ctx, const char *function, const heed_tensor *x) {
   const heed_status status = check_history(ctx, function, x);
   if (status) return status;
@@ -219,7 +227,7 @@ static heed_status check_write(heed_context *ctx, const char *function, const he
     return heed__fail(
         ctx, HEED_ARGUMENT,
         "%s: the tensor that is written is a leaf that wants a gradient; change it under no_grad", function);
-  if (x->node != NULL && x->node->gradient->is_view)
+  if (x->node != NULL && is_view_node(x->node))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: the tensor that is written is a view of one that is recorded; change that one "
                       "(x[i] = value), or a clone",

@@ -172,6 +172,23 @@ describe("tensors that share their elements", function()
     assert.near(27 * math.log(3), list(x.grad)[2], 1e-5)
   end)
 
+  it("are written where reshape and flatten have copied", function()
+    for _, name in ipairs { "reshape", "flatten" } do
+      local x = heed.tensor({ { 1, 2 }, { 3, 4 } }):requires_grad_()
+      local y = x * 1
+      local copy = name == "reshape" and y:t():reshape(4) or y:t():flatten()
+      copy:mul_(heed.tensor { 1, 2, 3, 4 })
+      copy[{ 1 }] = 0
+      local loss = (copy + y:t():reshape(4)):sum()
+      loss:backward()
+      assert.same({ 1, 4, 3, 5 }, list(x.grad))
+      local view = name == "reshape" and y:reshape(4) or y:flatten()
+      local ok, message = pcall(view.mul_, view, 2)
+      assert.is_false(ok)
+      assert.truthy(message:find("is a view of one that is recorded", 1, true), message)
+    end
+  end)
+
   it("keep the gradient of what they are after a write", function()
     local x = heed.tensor({ 1, 2 }):requires_grad_()
     local y = x * 3
