@@ -161,11 +161,11 @@ static heed_status forget(heed_context *ctx, heed_tensor *x) {
  * PyTorch. */
 static void keep_gradient_of_new(const heed_tensor *x, heed__node *node) {
   heed__node *old = x->node;
-  if (old == NULL || !old->keeps_gradient) return;
-  node->keeps_gradient = true;
+  if (old == NULL || !heed__node_keeps(old, x->output)) return;
+  heed__node_set_keeps(node, 0, true);
   node->grad[0] = old->grad[x->output];
   old->grad[x->output] = NULL;
-  if (old->outputs == 1) old->keeps_gradient = false;
+  heed__node_set_keeps(old, x->output, false);
 }
 
 static heed_status record(heed_context *ctx, const heed__call *call) {

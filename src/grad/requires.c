@@ -85,7 +85,7 @@ heed_status heed_tensor_retain_grad(heed_tensor *x) {
   if (!heed__wants_gradient(x))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "retain_grad: x wants no gradient (see set_grad_enabled and requires_grad)");
-  if (x->node != NULL) x->node->keeps_gradient = true;
+  if (x->node != NULL) heed__node_set_keeps(x->node, x->output, true);
   return HEED_OK;
 }
 

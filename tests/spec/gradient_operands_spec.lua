@@ -189,6 +189,21 @@ describe("tensors that share their elements", function()
     end
   end)
 
+  it("keep the gradient of the one result for which it was asked", function()
+    local Both = heed.autograd.Function("Both", {
+      forward = function(_, v) return v * 2, v * 3 end,
+      backward = function(_, a, b) return a * 2 + b * 3 end,
+    })
+    local x = heed.tensor({ 1, 2 }):requires_grad_()
+    local a, b = Both(x)
+    b:retain_grad()
+    local loss = (a + b):sum()
+    loss:backward()
+    assert.is_nil(a.grad)
+    assert.same({ 1, 1 }, list(b.grad))
+    assert.same({ 5, 5 }, list(x.grad))
+  end)
+
   it("keep the gradient of what they are after a write", function()
     local x = heed.tensor({ 1, 2 }):requires_grad_()
     local y = x * 3
