@@ -328,7 +328,8 @@ describe("functions with two branches", function()
     has_the_slope(function(x) return F.softplus(x, 2, 10) end, function(x) return sigmoid(2 * x) end)
     has_the_slope(F.logsigmoid, function(x) return sigmoid(-x) end)
     has_the_slope(F.elu, function(x) return x > 0 and 1 or math.exp(x) end)
-    has_the_slope(function(x) return F.elu(x * 1, 0.5, true) end, function(x) return x > 0 and 1 or 0.5 * math.exp(x) end)
+    has_the_slope(function(x) return F.elu(x * 1, 0.5, true) end,
+      function(x) return x > 0 and 1 or 0.5 * math.exp(x) end)
   end)
 
   it("have a finite gradient where a probability is 0 or 1", function()
