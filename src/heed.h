@@ -361,9 +361,9 @@ HEED_API bool heed_is_recording(const heed_context *ctx);
 
 /** Whether a gradient of x is wanted: x is a leaf for which it was asked, or was computed from such. */
 HEED_API bool heed_tensor_requires_grad(const heed_tensor *x);
-/** Asks for a gradient of the leaf x, which aliases made later share, or no more. Other tensors on the same
- * elements have gradients of their own; all aliases of a module's parameter are the same leaf. Errors: DTYPE
- * (not float32), ARGUMENT (on is false, and x was computed: use heed_tensor_detach), MEMORY. */
+/** Asks for a gradient of the leaf x and of the aliases that are made of it afterwards, or no more; of a
+ * parameter, of all its aliases. A detached tensor gets one of its own. Errors: DTYPE (not float32), ARGUMENT
+ * (on is false, and x was computed: use heed_tensor_detach), MEMORY. */
 HEED_CALL heed_tensor_require_grad(heed_tensor *x, bool on);
 /** Whether no recorded operation computed x. */
 HEED_API bool heed_tensor_is_leaf(const heed_tensor *x);

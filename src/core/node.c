@@ -162,7 +162,7 @@ static heed_status new_leaf(heed_context *ctx, const char *function, const heed_
     heed__release(ctx, leaf);
     return heed__fail_memory(ctx, function, sizeof(*leaf->node));
   }
-  leaf->node->keeps_gradient = true;
+  heed__node_set_keeps(leaf->node, 0, true);
   *out = leaf;
   return HEED_OK;
 }

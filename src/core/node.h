@@ -36,10 +36,10 @@ struct heed__node {
   heed_context *context;
   int64_t references;
   uint64_t order;                        /* later nodes have larger numbers; a leaf: 0 */
+  uint64_t kept;                         /* bits: results whose gradient is kept (heed_tensor_retain_grad) */
   const struct heed__gradient *gradient; /* NULL: a leaf */
   int inputs, outputs, saved_count;
   bool spent;             /* a backward pass has given back what was saved */
-  bool keeps_gradient;    /* heed_tensor_retain_grad; always true of leaves */
   bool is_touched;        /* by the backward pass that runs */
   heed__node **input;     /* counted; NULL: this input wants nothing */
   uint32_t *input_output; /* which result of that node it is */
@@ -90,6 +90,16 @@ static inline const heed__recorder *heed__pause_recording(heed_context *ctx) {
 }
 static inline void heed__resume_recording(heed_context *ctx, const heed__recorder *recorder) {
   ctx->recorder = recorder;
+}
+
+/** Whether the gradient of a result is kept; always that of leaves. Beyond the first 63 it is kept if that of
+ * one of these is. */
+static inline bool heed__node_keeps(const heed__node *node, uint32_t output) {
+  return node->kept >> heed__min(output, 63) & 1;
+}
+static inline void heed__node_set_keeps(heed__node *node, uint32_t output, bool keeps) {
+  const uint64_t bit = UINT64_C(1) << heed__min(output, 63);
+  node->kept = keeps ? node->kept | bit : node->kept & ~bit;
 }
 
 /** Makes x hold that node (or none), counted, as its result `output`. */

@@ -215,7 +215,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
   status = node->gradient->backward(&b);
   /* the gradients of the results are needed no more, unless they were asked for */
   for (int i = 0; i < node->outputs && status == HEED_OK; i++) {
-    bool asked = node->keeps_gradient;
+    bool asked = heed__node_keeps(node, (uint32_t)i);
     for (int k = 0; k < run->asked_count; k++)
       asked = asked || (run->asked[k].node == node && (int)run->asked[k].output == i);
     if (asked) continue;
@@ -252,10 +252,10 @@ static heed_status own_elements(heed_context *ctx, heed_tensor **gradient) {
 static heed_status add_kept(backward_run *run) {
   heed_status status = HEED_OK;
   for (heed__node *node = run->touched; node != NULL && status == HEED_OK; node = node->next) {
-    if (!node->keeps_gradient) continue;
+    if (node->kept == 0) continue;
     for (int i = 0; i < node->outputs && status == HEED_OK; i++) {
       if (node->gradient == NULL) status = heed__pass_call_hooks(run->ctx, node, (uint32_t)i);
-      if (status || node->pending[i] == NULL) continue;
+      if (status || node->pending[i] == NULL || !heed__node_keeps(node, (uint32_t)i)) continue;
       status = own_elements(run->ctx, &node->pending[i]);
       if (status == HEED_OK && node->grad[i] != NULL)
         status = heed_add(run->ctx, node->pending[i], node->grad[i], &node->pending[i]);
@@ -267,9 +267,9 @@ static heed_status add_kept(backward_run *run) {
 /* Cannot fail. */
 static void commit_gradients(backward_run *run) {
   for (heed__node *node = run->touched; node != NULL; node = node->next) {
-    if (node->keeps_gradient) {
+    if (node->kept != 0) {
       for (int i = 0; i < node->outputs; i++) {
-        if (node->pending[i] == NULL) continue;
+        if (node->pending[i] == NULL || !heed__node_keeps(node, (uint32_t)i)) continue;
         heed_tensor_free(node->grad[i]);
         node->grad[i] = node->pending[i];
         node->pending[i] = NULL;

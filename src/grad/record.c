@@ -159,6 +159,17 @@ static heed_status forget(heed_context *ctx, heed_tensor *x) {
   return HEED_OK;
 }
 
+/* x, which keeps its gradient, has been written in place: the gradient of what it is now is kept, as in
+ * PyTorch. */
+static void keep_gradient_of_new(const heed_tensor *x, heed__node *node) {
+  heed__node *old = x->node;
+  if (old == NULL || !heed__node_keeps(old, x->output)) return;
+  heed__node_set_keeps(node, 0, true);
+  node->grad[0] = old->grad[x->output];
+  old->grad[x->output] = NULL;
+  heed__node_set_keeps(old, x->output, false);
+}
+
 static heed_status record(heed_context *ctx, const heed__call *call) {
   const heed__gradient *gradient = heed__gradient_of((heed__op)call->op);
   heed_tensor *first = *call->output[0];
@@ -187,6 +198,7 @@ static heed_status record(heed_context *ctx, const heed__call *call) {
   status = make_node(ctx, gradient, call, &node);
   if (status) goto done;
   node->order = ++ctx->recorded;
+  if (in_place && call->outputs == 1) keep_gradient_of_new(first, node);
   for (int i = 0; i < call->outputs; i++) heed__set_node(*call->output[i], node, (uint32_t)i);
   heed__node_drop(node);
   if (in_place) first->storage->recorded = node->order;
@@ -202,6 +214,14 @@ done:
 
 /* ---- Writes in place ---- */
 
+/* Whether what the node computed shares the elements of its input: reshape and flatten may have copied. */
+static bool is_view_node(const heed__node *node) {
+  const heed__gradient *gradient = node->gradient;
+  if (gradient != heed__gradient_of(HEED__OP_reshape) && gradient != heed__gradient_of(HEED__OP_flatten))
+    return gradient->is_view;
+  return ((const heed__view_values *)node->values)->size == 0;
+}
+
 static heed_status check_write(heed_context *ctx, const char *function, const heed_tensor *x) {
   const heed_status status = check_history(ctx, function, x);
   if (status) return status;
@@ -210,7 +230,7 @@ static heed_status check_write(heed_context *ctx, const char *function, const he
         ctx, HEED_ARGUMENT,
         "%s: the tensor that is written is a leaf that requires a gradient; write to it under no_grad",
         function);
-  if (x->node != NULL && x->node->gradient->is_view)
+  if (x->node != NULL && is_view_node(x->node))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: the tensor that is written is a view of a recorded tensor; write to that tensor "
                       "(x[i] = value), or to a clone",

@@ -97,7 +97,7 @@ heed_status heed_tensor_retain_grad(heed_tensor *x) {
   heed_context *ctx = heed_tensor_context(x);
   HEED__ENTER(ctx, "retain_grad", x);
   if (!heed__wants_gradient(x)) return heed__fail_unrecorded(ctx, "retain_grad", "x", ctx->recorder != NULL);
-  if (x->node != NULL) x->node->keeps_gradient = true;
+  if (x->node != NULL) heed__node_set_keeps(x->node, x->output, true);
   return HEED_OK;
 }
 

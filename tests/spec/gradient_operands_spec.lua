@@ -172,6 +172,55 @@ describe("tensors that share their elements", function()
     assert.near(27 * math.log(3), list(x.grad)[2], 1e-5)
   end)
 
+  it("are written where reshape and flatten have copied", function()
+    for _, name in ipairs { "reshape", "flatten" } do
+      local x = heed.tensor({ { 1, 2 }, { 3, 4 } }):requires_grad_()
+      local y = x * 1
+      local copy = name == "reshape" and y:t():reshape(4) or y:t():flatten()
+      copy:mul_(heed.tensor { 1, 2, 3, 4 })
+      copy[{ 1 }] = 0
+      local loss = (copy + y:t():reshape(4)):sum()
+      loss:backward()
+      assert.same({ 1, 4, 3, 5 }, list(x.grad))
+      local view = name == "reshape" and y:reshape(4) or y:flatten()
+      local ok, message = pcall(view.mul_, view, 2)
+      assert.is_false(ok)
+      assert.truthy(message:find("is a view of a recorded tensor", 1, true), message)
+    end
+  end)
+
+  it("keep the gradient of the one result for which it was asked", function()
+    local Both = heed.autograd.Function("Both", {
+      forward = function(_, v) return v * 2, v * 3 end,
+      backward = function(_, a, b) return a * 2 + b * 3 end,
+    })
+    local x = heed.tensor({ 1, 2 }):requires_grad_()
+    local a, b = Both(x)
+    b:retain_grad()
+    local loss = (a + b):sum()
+    loss:backward()
+    assert.is_nil(a.grad)
+    assert.same({ 1, 1 }, list(b.grad))
+    assert.same({ 5, 5 }, list(x.grad))
+  end)
+
+  it("keep the gradient of what they are after a write", function()
+    local x = heed.tensor({ 1, 2 }):requires_grad_()
+    local y = x * 3
+    y:retain_grad()
+    y:mul_(2)
+    local loss = (y * y):sum()
+    loss:backward()
+    assert.same({ 12, 24 }, list(y.grad))
+    local z = x * 3
+    z:retain_grad()
+    z:sum():backward { retain_graph = true }
+    z[{ 1 }] = 5
+    assert.same({ 1, 1 }, list(z.grad))
+    z:sum():backward()
+    assert.same({ 2, 2 }, list(z.grad))
+  end)
+
   it("are not written where one is a leaf, not even with its own elements", function()
     local x = heed.ones(3):requires_grad_()
     local ok, message = pcall(x.copy_, x, x)
@@ -279,7 +328,8 @@ describe("functions with two branches", function()
     has_the_slope(function(x) return F.softplus(x, 2, 10) end, function(x) return sigmoid(2 * x) end)
     has_the_slope(F.logsigmoid, function(x) return sigmoid(-x) end)
     has_the_slope(F.elu, function(x) return x > 0 and 1 or math.exp(x) end)
-    has_the_slope(function(x) return F.elu(x * 1, 0.5, true) end, function(x) return x > 0 and 1 or 0.5 * math.exp(x) end)
+    has_the_slope(function(x) return F.elu(x * 1, 0.5, true) end,
+      function(x) return x > 0 and 1 or 0.5 * math.exp(x) end)
   end)
 
   it("have a finite gradient where a probability is 0 or 1", function()
