@@ -3,6 +3,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local log_sigmoid = require "heed.nn.log_sigmoid"
 local options = core.modules.options
 
 local F = {}
@@ -58,8 +59,7 @@ end
 
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
-  x = x:float()
-  return x:clamp({ max = 0 }):sub_(x:abs():neg_():exp_():log1p_())
+  return log_sigmoid(x:float())
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -71,7 +71,7 @@ function F.softplus(x, ...)
   x = x:float()
   local y = x * beta
   local linear = y:gt(threshold)
-  return linear:where(x, y:exp_():log1p_():div_(beta))
+  return linear:where(x, y:masked_fill(linear, 0):exp():log1p() / beta) -- 0: the gradient of an infinite e^y is nan
 end
 
 function F.leaky_relu(x, ...)
@@ -85,7 +85,8 @@ function F.elu(x, ...)
   E.check_operand(x, "elu", "input")
   local alpha, inplace = options("elu", { "alpha", "inplace" }, 2, x, ...)
   alpha = E.number(alpha, 1, "elu", "alpha")
-  return placed(x, x:gt(0):where(x, x:expm1() * alpha), inplace, "elu")
+  -- clamped, since the gradient of an infinite e^x is nan
+  return placed(x, x:gt(0):where(x, x:clamp({ max = 0 }):expm1() * alpha), inplace, "elu")
 end
 
 --- The first half of x along dim, times the sigmoid of the second.
