@@ -105,15 +105,18 @@ static int op_bucketize(lua_State *L) {
 /* ---- Writing: each of these in place, with a trailing underscore (upvalue 2 is true), or to a copy of x
  * ---- */
 
-/* Pushes x or its copy, which is written, and reads it again. */
+/* Pushes x or its copy, which is written, and reads it again. The copy is recorded, so that gradients reach
+ * x. */
 static heed_tensor *push_target(lua_State *L, const char *function) {
   if (lua_toboolean(L, lua_upvalueindex(2))) {
     heed_tensor *x = lheed_tensor(L, 1, function, "x");
     lua_pushvalue(L, 1);
     return x;
   }
+  heed_context *ctx = lheed_get(L)->context;
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__clone(lheed_get(L)->context, function, lheed_tensor(L, 1, function, "x"), out));
+  const heed_tensor *x = lheed_tensor(L, 1, function, "x");
+  LHEED_TRY(L, heed__recorded1(ctx, heed__clone(ctx, function, x, out), HEED__OP_clone, x, NULL, 0, out));
   return *out;
 }
 
