@@ -76,19 +76,19 @@ heed_status heed__minimum_backward(heed__backward *b) {
 heed_status heed__where_backward(heed__backward *b) {
   heed_tensor condition;
   const heed_tensor *mask = heed__backward_input(b, 0, &condition);
-  const heed_status status = heed__backward_map(b, 1, where_true_slope, NULL, mask, NULL);
-  return status ? status : heed__backward_map(b, 2, where_false_slope, NULL, mask, NULL);
+  const heed_status status = heed__backward_mask(b, 1, where_true_slope, NULL, mask);
+  return status ? status : heed__backward_mask(b, 2, where_false_slope, NULL, mask);
 }
 
 heed_status heed__masked_fill_backward(heed__backward *b) {
   heed_tensor mask;
-  return heed__backward_map(b, 0, where_false_slope, NULL, heed__backward_input(b, 1, &mask), NULL);
+  return heed__backward_mask(b, 0, where_false_slope, NULL, heed__backward_input(b, 1, &mask));
 }
 
 heed_status heed__dropout_backward(heed__backward *b) {
   heed_tensor kept;
   if (!heed__backward_has(b, 1)) return heed__backward_same(b, 0);
-  return heed__backward_map(b, 0, dropout_slope, b->values, heed__backward_input(b, 1, &kept), NULL);
+  return heed__backward_mask(b, 0, dropout_slope, b->values, heed__backward_input(b, 1, &kept));
 }
 
 heed_status heed__tril_backward(heed__backward *b) {
@@ -108,7 +108,7 @@ static double number_in(const heed__saved *saved) {
 
 /* The gradient of input i where mask holds. */
 static heed_status through(heed__backward *b, int i, heed_status status, heed_tensor *mask) {
-  if (status == HEED_OK) status = heed__backward_map(b, i, where_true_slope, NULL, mask, NULL);
+  if (status == HEED_OK) status = heed__backward_mask(b, i, where_true_slope, NULL, mask);
   heed_tensor_free(mask);
   return status;
 }

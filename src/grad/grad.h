@@ -111,6 +111,10 @@ heed_status heed__backward_zero(heed__backward *b, int i);
 HEED_MUST_USE
 heed_status heed__backward_map(heed__backward *b, int i, heed__gradient_row *row, const double *numbers,
                                const heed_tensor *first, const heed_tensor *second);
+/** The same with a row that reads a mask. (elementwise.c) */
+HEED_MUST_USE
+heed_status heed__backward_mask(heed__backward *b, int i, heed__gradient_row *row, const double *numbers,
+                                const heed_tensor *mask);
 /** A header on x, a result of a reduction of input 0 or its gradient, with sizes of 1 where dimensions (bits)
  * were reduced, so that it broadcasts to the input. (reductions.c) */
 HEED_MUST_USE

@@ -12,9 +12,9 @@ static void gradient_of_row(const void *user, void *out, const heed__span *in, s
   rows->row(out, in[0].data, in[1].data, rows->has_second ? in[2].data : NULL, rows->numbers, n);
 }
 
-heed_status heed__map_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
-                               const double *numbers, const heed_tensor *dy, const heed_tensor *a,
-                               const heed_tensor *b, heed_tensor **dx) {
+static heed_status map_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
+                                const double *numbers, const heed_tensor *dy, const heed_tensor *a,
+                                const heed_tensor *b, heed_dtype read_as, heed_tensor **dx) {
   const gradient_rows rows = {row, numbers, b != NULL};
   heed__map map = {
       .function = function,
@@ -23,10 +23,19 @@ heed_status heed__map_gradient(heed_context *ctx, const char *function, heed__gr
       .user = &rows,
       .packed = true,
       .count = b != NULL ? 3 : 2,
-      .input = {{"gradient", dy, HEED_FLOAT32}, {"a", a, HEED_FLOAT32}, {"b", b, HEED_FLOAT32}},
+      .input = {{"gradient", dy, HEED_FLOAT32}, {"a", a, read_as}, {"b", b, read_as}},
   };
-  for (int i = 1; i < map.count; i++) {
-    if (map.input[i].tensor->dtype == HEED_BOOL) map.input[i].read_as = HEED_BOOL;
-  }
   return heed__map_run(ctx, &map, dx);
+}
+
+heed_status heed__map_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
+                               const double *numbers, const heed_tensor *dy, const heed_tensor *a,
+                               const heed_tensor *b, heed_tensor **dx) {
+  return map_gradient(ctx, function, row, numbers, dy, a, b, HEED_FLOAT32, dx);
+}
+
+heed_status heed__map_mask_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
+                                    const double *numbers, const heed_tensor *dy, const heed_tensor *mask,
+                                    heed_tensor **dx) {
+  return map_gradient(ctx, function, row, numbers, dy, mask, NULL, HEED_BOOL, dx);
 }

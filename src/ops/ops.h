@@ -494,14 +494,19 @@ heed_status heed__dequantize_int8(heed_context *ctx, const char *function, const
 HEED_MUST_USE
 heed_status heed__drop(heed_context *ctx, const char *function, heed_generator *g, double p,
                        const heed_tensor *x, heed_tensor **out);
-/** dx = row(dy, a, b), elementwise, of any strides; they broadcast, and b may be NULL. Masks are read as
- * bool, all others as float32. (gradients.c) */
+/** dx = row(dy, a, b), elementwise, of any strides; they broadcast, and b may be NULL. All are read as
+ * float32, whatever their dtype. (gradients.c) */
 typedef void heed__gradient_row(float *dx, const float *dy, const void *a, const void *b,
                                 const double *numbers, size_t n);
 HEED_MUST_USE
 heed_status heed__map_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
                                const double *numbers, const heed_tensor *dy, const heed_tensor *a,
                                const heed_tensor *b, heed_tensor **dx);
+/** dx = row(dy, mask, NULL): for a row that reads bool. (gradients.c) */
+HEED_MUST_USE
+heed_status heed__map_mask_gradient(heed_context *ctx, const char *function, heed__gradient_row *row,
+                                    const double *numbers, const heed_tensor *dy, const heed_tensor *mask,
+                                    heed_tensor **dx);
 /** dx from x and dy, of one shape, by a kernel of HEED__UNARY_BACKWARD_KERNELS. (elementwise.c) */
 HEED_MUST_USE
 heed_status heed__unary_gradient(heed_context *ctx, const char *function, heed__backward_kernel *kernel,
