@@ -125,6 +125,17 @@ describe("gradients of operations", function()
     end
   end)
 
+  it("of a median are shared by the elements that have its value", function()
+    local x = heed.tensor({ { 1, 3, 3 }, { 3, 9, -math.huge } }):requires_grad_()
+    local y = x:median()
+    y:backward(heed.tensor(6))
+    assert.equal(3, y:item())
+    assert.same({ 0, 2, 2, 2, 0, 0 }, list(x.grad))
+    local single = heed.tensor({ 4, 1, 2 }):requires_grad_()
+    single:median():backward()
+    assert.same({ 0, 0, 1 }, list(single.grad))
+  end)
+
   describe("of dropout", function()
     it("are the factors of the draw, also where x is 0", function()
       local x = heed.zeros(1000):requires_grad_()
