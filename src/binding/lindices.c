@@ -105,7 +105,8 @@ static int op_bucketize(lua_State *L) {
 /* ---- Writing: each of these in place, with a trailing underscore (upvalue 2 is true), or to a copy of x
  * ---- */
 
-/* Pushes x or its copy, which is written, and reads it again. */
+/* Pushes x or its copy, which is written, and reads it again. The copy is recorded, so that gradients reach
+ * x. */
 static heed_tensor *push_target(lua_State *L, const char *function) {
   if (lua_toboolean(L, lua_upvalueindex(2))) {
     heed_tensor *x = lheed_tensor(L, 1, function, "x");

@@ -141,10 +141,11 @@ static bool is_two(const heed__backward *b, const heed_tensor *x) {
 static heed_status base_gradient(heed__backward *b, const heed_tensor *x, const heed_tensor *exponent) {
   heed__number one;
   heed_tensor *less = NULL, *power = NULL;
-  const heed_tensor *unit = heed__number_tensor(&one, heed_number(1));
+  const heed_tensor *minus_one =
+      heed__number_tensor(&one, heed_number(-1)); /* added: an exponent may be bool */
   if (!heed__backward_wants(b, 0)) return HEED_OK;
   if (is_two(b, exponent)) return heed__backward_map(b, 0, squared_slope, NULL, x, NULL);
-  heed_status status = heed_sub(b->ctx, exponent, unit, &less);
+  heed_status status = heed_add(b->ctx, exponent, minus_one, &less);
   if (status == HEED_OK) status = heed_pow(b->ctx, x, less, &power);
   if (status == HEED_OK) status = heed__backward_map(b, 0, base_slope, NULL, exponent, power);
   heed_tensor_free(less);

@@ -181,6 +181,16 @@ describe("a dataset", function()
 end)
 
 describe("a loader", function()
+  local indexed = #setmetatable({}, { __len = function() return 1 end }) == 1 and it or pending
+  indexed("reads objects with __index and __len", function()
+    local squares = setmetatable({}, {
+      __index = function(_, i) return heed.ones(2) * i end, __len = function() return 3 end,
+    })
+    local sums = {}
+    for batch in data.DataLoader(squares, 2):iter() do sums[#sums + 1] = batch:sum():item() end
+    assert.are.same({ 6, 6 }, sums)
+  end)
+
   local x = heed.range(1, 10):long()
 
   it("says how it is iterated over", function()
@@ -191,6 +201,10 @@ describe("a loader", function()
       function() for _ in heed.ipairs(loader) do return end end) -- luacheck: ignore 512
     fails("heed.DataLoader: pairs is called; write for x, y in loader:iter() do",
       function() for _ in heed.pairs(loader) do return end end) -- luacheck: ignore 512
+    fails("DataLoader: dataset has a method get and no len; it must have both, get(self, i) and len(self)",
+      data.DataLoader, { get = function() return 1 end })
+    fails("DataLoader: dataset has a method len and no get; it must have both, get(self, i) and len(self)",
+      data.DataLoader, { len = function() return 1 end })
     fails("heed.DataLoader: there is no method or field 'state_dit'; did you mean 'state_dict'?",
       function() return loader.state_dit end)
   end)

@@ -96,6 +96,46 @@ describe("gradients of operations", function()
     end)
   end)
 
+  it("are the same for operands of bool, int64 and float32", function()
+    local values = { 1, 0, 1, 1, 0 }
+    local operations = {
+      add = function(x, b) return x + b end, mul = function(x, b) return x * b end,
+      sub = function(x, b) return b * 2 - x end, div = function(x, b) return x / (b + 0) + x / b end,
+      pow = function(x, b) return x ^ b end, power_of = function(x, b) return b ^ x end,
+      maximum = function(x, b) return x:maximum(b) end, minimum = function(x, b) return x:minimum(b) end,
+      remainder = function(x, b) return x % b end, fmod = function(x, b) return x:fmod(b) end,
+      lerp = function(x, b) return x:lerp(x * 2, b) end, clamp = function(x, b) return x:clamp(b, b * 2) end,
+      addcmul = function(x, b) return x:addcmul(x, b) end, addcdiv = function(x, b) return x:addcdiv(x, b) end,
+      lerp_end = function(x, b) return x:lerp(b, x) end, where = function(x, b) return heed.where(x:gt(0.6), x, b) end,
+    }
+    for name, f in pairs(operations) do
+      local wanted
+      for _, dtype in ipairs { "float32", "int64", "bool" } do
+        local x, b = heed.tensor({ 0.5, 0.6, 0.75, -1.25, 1.5 }):requires_grad_(), heed.tensor(values):to(dtype)
+        local fine, problem = pcall(function() f(x, b):sum():backward() end)
+        if fine then
+          local got = x.grad:nan_to_num(-1e9):tolist() -- nan and infinities are equal, too
+          wanted = wanted or got
+          assert.same(wanted, got, name .. " " .. dtype)
+        else -- an operation that has no such operands
+          assert.truthy(problem:find "is %w+; it must be" and not problem:find "backward: ", problem)
+        end
+      end
+      assert.is_table(wanted, name)
+    end
+  end)
+
+  it("of a median are shared by the elements that have its value", function()
+    local x = heed.tensor({ { 1, 3, 3 }, { 3, 9, -math.huge } }):requires_grad_()
+    local y = x:median()
+    y:backward(heed.tensor(6))
+    assert.equal(3, y:item())
+    assert.same({ 0, 2, 2, 2, 0, 0 }, list(x.grad))
+    local single = heed.tensor({ 4, 1, 2 }):requires_grad_()
+    single:median():backward()
+    assert.same({ 0, 0, 1 }, list(single.grad))
+  end)
+
   describe("of dropout", function()
     it("are the factors of the draw, also where x is 0", function()
       local x = heed.zeros(1000):requires_grad_()

@@ -88,6 +88,30 @@ describe("gradients of views, indexing, joining, products and writes", function(
     assert.are.same({ 2, 5, 3 }, x.grad:tolist())
   end)
 
+  it("reach the tensor whose copy is written, as they do in place", function()
+    local source, index = numbers({ 2, 4 }, 2, 8), I { { 1, 2, 3, 1 }, { 3, 3, 1, 2 } }
+    for name, arguments in pairs {
+      scatter = { 1, index, source }, scatter_add = { 1, index, source }, index_add = { 1, I { 3, 3 }, source, 0.5 },
+      index_copy = { 1, I { 3, 1 }, source }, index_fill = { 2, I { 4 }, 2 },
+    } do
+      local gradients = {}
+      for _, in_place in ipairs { false, true } do
+        local x = numbers({ 3, 4 }, 1, 8):requires_grad_()
+        local from = heed.is_tensor(arguments[3]) and source:clone():requires_grad_() or arguments[3]
+        local target = in_place and x:clone() or x
+        local given = { arguments[1], arguments[2], from, arguments[4] }
+        backward(target[in_place and name .. "_" or name](target, table.unpack(given)))
+        gradients[#gradients + 1] = { x.grad:tolist(), heed.is_tensor(from) and from.grad:tolist() or 0 }
+      end
+      assert.are.same(gradients[2], gradients[1], name)
+    end
+    local x = numbers({ 3, 4 }, 1, 8):requires_grad_()
+    backward(x:index_add(1, I { 3, 3 }, x:narrow(1, 1, 2))) -- both at once
+    local dy = numbers({ 3, 4 }, 7, 16)
+    dy:narrow(1, 1, 2):add_(dy[3]:clone())
+    assert.are.same(dy:tolist(), x.grad:tolist())
+  end)
+
   it("reach a source that is larger than the index of scatter_", function()
     local source = heed.ones(2, 3):requires_grad_()
     local y = heed.zeros(2, 3):scatter_(2, I { { 3 } }, source * 2)

@@ -3,6 +3,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local log_sigmoid = require "heed.nn.log_sigmoid"
 local options = core.modules.options
 
 local F = {}
@@ -61,9 +62,7 @@ end
 
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
-  x = x:float()
-  -- the gradient of `minimum` is 1/2 at 0, where that of abs is 0
-  return x:minimum(0) - (-x:abs()):exp():log1p()
+  return log_sigmoid(x:float())
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -75,8 +74,7 @@ function F.softplus(x, ...)
   x = x:float()
   local y = x * beta
   local linear = y:gt(threshold)
-  -- 0 instead of large values, whose exponential would be infinite: 0 · inf is nan in the backward pass
-  return linear:where(x, y:masked_fill(linear, 0):exp():log1p() / beta)
+  return linear:where(x, y:masked_fill(linear, 0):exp():log1p() / beta) -- 0: the gradient of an infinite e^y is nan
 end
 
 function F.leaky_relu(x, ...)
@@ -90,8 +88,8 @@ function F.elu(x, ...)
   E.check_operand(x, "elu", "input")
   local alpha, inplace = options("elu", { "alpha", "inplace" }, 2, x, ...)
   alpha = E.number(alpha, 1, "elu", "alpha")
-  local positive = x:gt(0)
-  return placed(x, positive:where(x, x:masked_fill(positive, 0):expm1() * alpha), inplace, "elu") -- as in softplus
+  -- clamped, since the gradient of an infinite e^x is nan
+  return placed(x, x:gt(0):where(x, x:clamp({ max = 0 }):expm1() * alpha), inplace, "elu")
 end
 
 --- The first half of x along dim, times the sigmoid of the second.

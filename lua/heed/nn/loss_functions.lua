@@ -2,6 +2,7 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local log_sigmoid = require "heed.nn.log_sigmoid"
 local options = core.modules.options
 
 local losses = {}
@@ -224,6 +225,19 @@ local function check_same_shape(input, target, method)
   end
 end
 
+--- -(target · log(input) + (1 - target) · log(1 - input)), logarithms at least -100. The gradient is PyTorch's, which
+--- stays finite where the input is 0 or 1: (input - target) / (input · (1 - input)), the divisor at least 1e-12.
+local function probability_loss(input, target)
+  local x, t = input:detach(), target:detach()
+  local log_of_rest, log_of_it = (-x):log1p():clamp(-100), x:log():clamp(-100)
+  local loss = (t - 1) * log_of_rest - t * log_of_it
+  -- what is added is 0, and has the gradient
+  if not core.is_grad_enabled() then return loss end
+  if input.requires_grad then loss = loss + (input - x) * ((x - t) / (x * (1 - x)):clamp(1e-12)) end
+  if target.requires_grad then loss = loss + (target - t) * (log_of_rest - log_of_it) end
+  return loss
+end
+
 function losses.binary_cross_entropy(input, target, ...)
   local method = "binary_cross_entropy"
   check_same_shape(input, target, method)
@@ -234,13 +248,7 @@ function losses.binary_cross_entropy(input, target, ...)
     E.reject(method, "input", input, "probabilities from 0 to 1; for scores, use binary_cross_entropy_with_logits")
   end
   input = input:float()
-  local plain = input:detach()
-  local loss = (target - 1) * (-plain):log1p():clamp(-100) - target * plain:log():clamp(-100)
-  if input.requires_grad and core.is_grad_enabled() then
-    -- PyTorch's gradient, which is finite for probabilities of 0 and 1, of a term that is 0
-    local slope = (plain - target:detach()) / ((1 - plain) * plain):clamp(1e-12)
-    loss = loss + slope * (input - plain)
-  end
+  local loss = probability_loss(input, target)
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
@@ -252,12 +260,12 @@ function losses.binary_cross_entropy_with_logits(input, target, ...)
   if weight ~= nil then E.check_operand(weight, method, "weight") end
   if positive ~= nil then E.check_operand(positive, method, "pos_weight") end
   reduction = check_reduction(reduction, method)
-  local log_sigmoid = input:minimum(0) - (-input:abs()):exp():log1p() -- as in logsigmoid
+  local logarithm = log_sigmoid(input)
   local loss = (1 - target) * input
   if positive then
-    loss = loss - ((positive - 1) * target + 1) * log_sigmoid
+    loss = loss - ((positive - 1) * target + 1) * logarithm
   else
-    loss = loss - log_sigmoid
+    loss = loss - logarithm
   end
   if weight then loss = loss * weight end
   return reduced(loss, reduction)

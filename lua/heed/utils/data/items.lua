@@ -7,11 +7,19 @@ local object = require "heed.utils.data.object"
 
 local M = {}
 
---- The method of an object that is not heed's; nil if it has none.
+local function field(value, name) return value[name] end
+
+--- The method of an object that is not heed's; nil if it has none, also where its __index takes numbers alone.
 local function method_of(value, name)
   if type(value) ~= "table" and type(value) ~= "userdata" or E.is_module(value) then return nil end
-  local f = value[name]
-  return type(f) == "function" and f or nil
+  local found, f = pcall(field, value, name)
+  return found and type(f) == "function" and f or nil
+end
+
+--- Whether # says how many items there are: of a list, or by a metamethod.
+local function has_length(value)
+  local meta = getmetatable(value)
+  return type(value) ~= "table" or #value > 0 or type(meta) == "table" and rawget(meta, "__len") ~= nil
 end
 
 --- Raises unless the value is a dataset.
@@ -30,6 +38,10 @@ function M.check(dataset, method, argument)
   local get = not E.kind(dataset) and method_of(dataset, "get")
   if not get and not object.is_list(dataset) then
     E.reject(method, argument, dataset, "a dataset: a tensor, a list, or an object with the methods get and len")
+  elseif get and not method_of(dataset, "len") and not has_length(dataset) then
+    E.fail("%s: %s has a method get and no len; it must have both, get(self, i) and len(self)", method, argument)
+  elseif not get and method_of(dataset, "len") then
+    E.fail("%s: %s has a method len and no get; it must have both, get(self, i) and len(self)", method, argument)
   elseif not get and #dataset == 0 and next(dataset) ~= nil then
     E.fail("%s: %s is a table by name; it must be a list: options stand in a table of their own, as in %s(dataset, "
       .. "{batch_size = 4})", method, argument, method)
