@@ -25,12 +25,20 @@ local function clone(module)
     queue[count] = fill
   end
 
-  --- A new tensor object on the copy of a tensor's elements.
+  --- Makes a copy want a gradient if the original does, unless it was computed.
+  local function take_wish(new, original)
+    local wants = original.is_leaf and original.requires_grad
+    if new.requires_grad ~= wants then new:requires_grad_(wants) end
+  end
+
+  --- A new tensor object on the copy of a tensor's elements, without what computed it.
   local function copy_tensor(tensor, kind)
     if primitives.placeholder(tensor) then return tensor end
     local _, identity = primitives.identity(tensor)
-    if not tensors[identity] then tensors[identity] = tensor:clone() end
-    return (kind == "parameter" and Parameter or primitives.plain)(tensors[identity])
+    if not tensors[identity] then tensors[identity] = tensor:detach():clone() end
+    local new = (kind == "parameter" and Parameter or primitives.plain)(tensors[identity])
+    take_wish(new, tensor)
+    return new
   end
 
   local copy
@@ -65,6 +73,7 @@ local function clone(module)
           new[entry.name] = copy(entry.value)
         elseif not primitives.placeholder(entry.value) then
           primitives.put(new, entry.name, copy_tensor(entry.value))
+          take_wish(new[entry.name], entry.value)
         end
       end
     end)
