@@ -113,7 +113,7 @@ static heed_tensor *push_target(lua_State *L, const char *function) {
     return x;
   }
   heed_tensor **out = lheed_push_tensor(L);
-  LHEED_TRY(L, heed__clone(lheed_get(L)->context, function, lheed_tensor(L, 1, function, "x"), out));
+  LHEED_TRY(L, heed_clone(lheed_get(L)->context, lheed_tensor(L, 1, function, "x"), out));
   return *out;
 }
 
@@ -209,8 +209,9 @@ static int op_index_fill(lua_State *L) {
   const heed_tensor *index = lheed_tensor(L, 3, function, "index");
   const heed_tensor *value = lheed_operand(L, 4, function, "value", &number);
   if (value->ndim > 0) lheed_bad_argument(L, 4, function, "value", "a number or a tensor of no dimensions");
-  LHEED_TRY(L, heed__index_fill(lheed_get(L)->context, function, x, dim, index,
-                                heed__load(value->dtype, value->data)));
+  LHEED_TRY(L,
+            heed__index_fill(lheed_get(L)->context, function, x, dim, index,
+                             heed__load(value->dtype, value->data), value == &number.tensor ? NULL : value));
   return lheed_return(L, 1);
 }
 

@@ -109,7 +109,8 @@ static int op_masked_fill(lua_State *L) {
   /* not through a float32 tensor, which would round a number that int64 takes exactly */
   heed_scalar scalar = value == &number.tensor ? lheed_scalar(L, 3, "masked_fill", "value")
                                                : heed__load(value->dtype, value->data);
-  LHEED_TRY(L, heed_masked_fill(lheed_get(L)->context, x, mask, scalar, out));
+  LHEED_TRY(L, heed__masked_fill(lheed_get(L)->context, x, mask, scalar,
+                                 value == &number.tensor ? NULL : value, out));
   return lheed_return(L, 1);
 }
 

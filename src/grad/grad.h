@@ -46,6 +46,10 @@ struct heed__backward {
 static inline bool heed__backward_wants(const heed__backward *b, int i) {
   return i < b->node->inputs && b->node->input[i] != NULL;
 }
+/** Whether the optional input i > 0 was given: then its sizes do not lie where those of input 0 begin. */
+static inline bool heed__node_has_input(const heed__node *node, int i) {
+  return i < node->inputs && node->saved[i].dims != node->saved[0].dims;
+}
 /** Whether a tensor was row-major without gaps when it was saved. */
 static inline bool heed__saved_is_row_major(const heed__saved *x) {
   int64_t expected = 1;

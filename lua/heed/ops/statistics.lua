@@ -57,8 +57,11 @@ function statistics.median(x, ...)
   end
   local shape = keepdim and x.ndim > 0 and value.shape or value:squeeze(along).shape
   value, index = value:reshape(shape), index:reshape(shape)
-  if all then return value end
-  return core.pair(value, index)
+  if not all then return core.pair(value, index) end
+  if not value.requires_grad then return value end
+  -- the elements that are equal to it share its gradient
+  if value:isnan():item() then return x:masked_select(x:isnan()):mean() end
+  return x:masked_select(x:eq(value)):amax()
 end
 
 -- ---- Quantiles ----------------------------------------------------------------------------------
