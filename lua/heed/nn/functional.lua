@@ -59,7 +59,8 @@ end
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
   x = x:float()
-  return x:clamp({ max = 0 }):sub_(x:abs():neg_():exp_():log1p_())
+  local is_below = x:lt(0) -- not clamp and abs, whose gradients at 0 do not add up to 1/2
+  return is_below:where(x, 0) - is_below:where(x, -x):exp():log1p()
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -70,8 +71,9 @@ function F.softplus(x, ...)
   threshold = E.number(threshold, 20, "softplus", "threshold")
   x = x:float()
   local y = x * beta
-  local linear = y:gt(threshold)
-  return linear:where(x, y:exp_():log1p_():div_(beta))
+  local is_linear = y:gt(threshold)
+  -- 0 where it is linear, so that the gradient of what is not chosen is no 0 · inf
+  return is_linear:where(x, is_linear:where(0, y):exp():log1p() / beta)
 end
 
 function F.leaky_relu(x, ...)
@@ -85,7 +87,9 @@ function F.elu(x, ...)
   E.check_operand(x, "elu", "input")
   local alpha, inplace = options("elu", { "alpha", "inplace" }, 2, x, ...)
   alpha = E.number(alpha, 1, "elu", "alpha")
-  return placed(x, x:gt(0):where(x, x:expm1() * alpha), inplace, "elu")
+  local is_above = x:gt(0)
+  -- 0 where x is above, so that the gradient of what is not chosen is no 0 · inf
+  return placed(x, is_above:where(x, is_above:where(0, x):expm1() * alpha), inplace, "elu")
 end
 
 --- The first half of x along dim, times the sigmoid of the second.

@@ -234,7 +234,12 @@ function losses.binary_cross_entropy(input, target, ...)
     E.reject(method, "input", input, "probabilities from 0 to 1; for scores, use binary_cross_entropy_with_logits")
   end
   input = input:float()
-  local loss = (target - 1) * (-input):log1p():clamp(-100) - target * input:log():clamp(-100)
+  local x, t = input:detach(), target:detach()
+  local log_x, log_rest = x:log():clamp(-100), (-x):log1p():clamp(-100)
+  local loss = (t - 1) * log_rest - t * log_x
+  -- As PyTorch: the slope is finite also at 0 and 1. What is added is 0.
+  if input.requires_grad then loss = loss + (input - x) * ((x - t) / ((1 - x) * x):clamp(1e-12)) end
+  if target.requires_grad then loss = loss + (target - t) * (log_rest - log_x) end
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
@@ -246,13 +251,13 @@ function losses.binary_cross_entropy_with_logits(input, target, ...)
   if weight ~= nil then E.check_operand(weight, method, "weight") end
   if positive ~= nil then E.check_operand(positive, method, "pos_weight") end
   reduction = check_reduction(reduction, method)
-  local log_sigmoid = input:clamp { max = 0 } - (-input:abs()):exp():log1p()
-  local loss = (1 - target) * input
-  if positive then
-    loss = loss - ((positive - 1) * target + 1) * log_sigmoid
-  else
-    loss = loss - log_sigmoid
-  end
+  -- (1 - t) x + p ln (1 + e^-x), p = 1 for negative targets, in terms of ln (1 + e^-|x|); in two branches, so that the
+  -- gradient is exact at 0 and keeps its digits where it is small
+  local is_below = input:lt(0)
+  local rest = is_below:where(input, -input):exp():log1p()
+  local hits = positive and positive * target or target
+  if positive then rest = rest * ((positive - 1) * target + 1) end
+  local loss = is_below:where(-hits * input, (1 - target) * input) + rest
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
