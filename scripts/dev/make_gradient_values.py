@@ -4,7 +4,7 @@ tests/golden/operation_gradients.lua.
     python scripts/dev/make_gradient_values.py [FOLDER] [SEED] [ROUNDS]     (pip install torch==2.13.0 numpy)
 
 A case is {name =, args =, wrt =, weight =, grads =, grad_fn =, special =}: the result y = heed[name](args…), or
-nn.functional's where the name begins with "F.", has that grad_fn, if there is one, and (y · weight):sum():backward() gives these gradients to the arguments wrt. Dimensions count from 1.
+nn.functional's where the name begins with "F.", has that grad_fn, and (y · weight):sum():backward() gives these gradients to the arguments wrt. Dimensions count from 1.
 Gradients are computed in float64; special ones, with nan, infinities and equal elements, in float32, since they differ
 where numbers overflow. Shapes are random, so that another seed and more rounds test more.
 """
@@ -22,7 +22,6 @@ import golden
 SHAPES = [[], [1], [7], [17], [33], [3, 5], [4, 1, 9], [2, 3, 4, 5], [0], [3, 0]]
 inf, nan = math.inf, math.nan
 cases = []
-COMPOSED = {"median"}  # in heed, of other operations: its name is that of the last one
 warnings.filterwarnings("ignore", message=".*degrees of freedom.*|.*target size.*")
 
 
@@ -67,8 +66,7 @@ def case(name, f, args, options=None, is_special=False, wrt=None):
     grad_fn = y.grad_fn.name().replace("SortBackward1", "SortBackward0")  # 1: with the option stable
     inputs = [each + 0.0 if is_float[i] else each for i, each in enumerate(args)]
     cases.append({"name": name, "args": inputs + options, "wrt": [i + 1 for i in wrt], "weight": weight.float() + 0.0,
-                  "grads": [each.contiguous() for each in grads],
-                  "grad_fn": None if name in COMPOSED or name.startswith("F.") else grad_fn,
+                  "grads": [each.contiguous() for each in grads], "grad_fn": grad_fn,
                   "special": True if is_special else None})
 
 

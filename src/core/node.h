@@ -36,6 +36,8 @@ struct heed__node {
   int64_t references;
   uint64_t order;                        /* later nodes have larger numbers; a leaf: 0 */
   const struct heed__gradient *gradient; /* NULL: a leaf */
+  const char
+      *name; /* of what the operation is the last part of, a string constant; NULL: the gradient's own */
   int inputs, outputs, saved_count;
   bool spent;             /* a backward pass has given back what was saved */
   bool keeps_gradient;    /* heed_tensor_retain_grad; always true of leaves */

@@ -30,6 +30,7 @@ typedef struct heed__gradient {
 
 /** The name of a node that is not a leaf's, as PyTorch prints it. */
 static inline const char *heed__gradient_name(const heed__node *node) {
+  if (node->name != NULL) return node->name;
   return node->gradient->name_of != NULL ? node->gradient->name_of(node) : node->gradient->name;
 }
 

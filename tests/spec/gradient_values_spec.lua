@@ -47,7 +47,7 @@ local function check(case, form)
   local functional = case.name:match "^F%.(.*)"
   local y = (functional and heed.nn.functional[functional] or heed[case.name])(support.unpack(args))
   local name = tostring(y.grad_fn):match "%w+"
-  if case.grad_fn and name ~= case.grad_fn then return ("grad_fn is %s, not %s"):format(name, case.grad_fn) end
+  if name ~= case.grad_fn then return ("grad_fn is %s, not %s"):format(name, case.grad_fn) end
   (y * build(case.weight)):sum():backward()
   for i, at in ipairs(case.wrt) do
     local problem = difference(args[at].grad, case.grads[i])

@@ -3,6 +3,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local noted = core.modules.noted
 local options = core.modules.options
 
 local F = {}
@@ -43,9 +44,9 @@ end
 -- ---- Activations --------------------------------------------------------------------------------
 
 --- The result, or with `inplace` x, into which it is copied.
-local function placed(x, result, inplace, method)
-  if E.boolean(inplace, false, method, "inplace") then return x:copy_(result) end
-  return result
+local function placed(x, result, inplace, method, name)
+  if E.boolean(inplace, false, method, "inplace") then return noted(name .. "1", nil, x:copy_(result)) end
+  return noted(name .. "0", x, result)
 end
 
 for _, name in ipairs { "relu", "silu" } do
@@ -80,7 +81,7 @@ function F.leaky_relu(x, ...)
   E.check_operand(x, "leaky_relu", "input")
   local slope, inplace = options("leaky_relu", { "negative_slope", "inplace" }, 2, x, ...)
   slope = E.number(slope, 0.01, "leaky_relu", "negative_slope")
-  return placed(x, x:gt(0):where(x, x * slope), inplace, "leaky_relu")
+  return placed(x, x:gt(0):where(x, x * slope), inplace, "leaky_relu", "LeakyReluBackward")
 end
 
 function F.elu(x, ...)
@@ -89,7 +90,7 @@ function F.elu(x, ...)
   alpha = E.number(alpha, 1, "elu", "alpha")
   local is_above = x:gt(0)
   -- 0 where x is above, so that the gradient of what is not chosen is no 0 · inf
-  return placed(x, is_above:where(x, is_above:where(0, x):expm1() * alpha), inplace, "elu")
+  return placed(x, is_above:where(x, is_above:where(0, x):expm1() * alpha), inplace, "elu", "EluBackward")
 end
 
 --- The first half of x along dim, times the sigmoid of the second.
@@ -219,6 +220,10 @@ function F.cosine_similarity(x1, x2, ...)
   return (unit(x1) * unit(x2)):sum(dim)
 end
 
+E.with_names(F, {
+  logsigmoid = "LogSigmoidBackward0", softplus = "SoftplusBackward0", glu = "GluBackward0",
+  batch_norm = "NativeBatchNormBackward0",
+})
 E.with_frames(F)
 for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
 

@@ -98,7 +98,9 @@ function losses.nll_loss(input, target, ...)
   target = class_indices(target, input.shape[dim], ignore_index, method)
   check_target(input, target, dim, method)
   local loss, weights = class_losses(input:float(), target, dim, weight, ignore_index)
-  return reduced_by_weight(loss, weights, reduction)
+  local name = input.ndim < 3 and "NllLossBackward0" or "NllLoss2DBackward0"
+  if reduction == "none" and input.ndim > 2 and input.ndim ~= 4 then name = "ViewBackward0" end
+  return core.modules.noted(name, input, reduced_by_weight(loss, weights, reduction))
 end
 
 local CROSS_ENTROPY_OPTIONS = { "weight", "ignore_index", "reduction", "label_smoothing" }
@@ -279,4 +281,9 @@ function losses.kl_div(input, target, ...)
   return reduced(loss, reduction)
 end
 
+E.with_names(losses, {
+  mse_loss = "MseLossBackward0", smooth_l1_loss = "SmoothL1LossBackward0", huber_loss = "HuberLossBackward0",
+  binary_cross_entropy = "BinaryCrossEntropyBackward0",
+  binary_cross_entropy_with_logits = "BinaryCrossEntropyWithLogitsBackward0",
+})
 return E.with_frames(losses)

@@ -2,6 +2,7 @@
 
 local A = require "heed.ops.arguments"
 local core = require "heed.core"
+local noted = core.modules.noted
 local E = require "heed.nn.entries"
 
 local statistics = {}
@@ -57,11 +58,11 @@ function statistics.median(x, ...)
   end
   local shape = keepdim and x.ndim > 0 and value.shape or value:squeeze(along).shape
   value, index = value:reshape(shape), index:reshape(shape)
-  if not all then return core.pair(value, index) end
+  if not all then return core.pair(noted("MedianBackward1", x, value), index) end
   if not value.requires_grad then return value end
   -- the elements that are equal to it share its gradient
-  if value:isnan():item() then return x:masked_select(x:isnan()):mean() end
-  return x:masked_select(x:eq(value)):amax()
+  local equal = value:isnan():item() and x:masked_select(x:isnan()):mean() or x:masked_select(x:eq(value)):amax()
+  return noted("MedianBackward0", x, equal)
 end
 
 -- ---- Quantiles ----------------------------------------------------------------------------------
@@ -159,4 +160,5 @@ function statistics.quantile(x, ...)
   return single and result:select(1, 1):contiguous() or result:contiguous()
 end
 
+E.with_names(statistics, { logsumexp = "LogsumexpBackward0" })
 return E.with_frames(statistics)
