@@ -191,6 +191,17 @@ y = (x * 1):masked_fill_(v:gt(0), b:select(1, 2)) || y = (x * 1).masked_fill_(v 
 y = heed.zeros(3, 4):masked_fill(u:gt(0), b:select(1, 2)) || y = torch.zeros(3, 4, dtype=x.dtype).masked_fill(u > 0, b[1])
 y = heed.zeros(3, 4):index_add_(1, I { 2 }, v:view(1, 4)) || y = torch.zeros(3, 4, dtype=x.dtype).index_add_(0, I(1), v.view(1, 4))
 y = x * 1; y:mul_(u:detach()); y[1] = y[2]; y:add_(v) || y = x * 1; y.mul_(u.detach()); y[0] = y[1].clone(); y.add_(v)
+y = heed.scaled_dot_product_attention(x, u, u) || y = F.scaled_dot_product_attention(x, u, u)
+y = heed.scaled_dot_product_attention(z, z, z, { is_causal = true }) || y = F.scaled_dot_product_attention(z, z, z, is_causal=True)
+local q = z:unsqueeze(1); y = heed.scaled_dot_product_attention(q, q, q) || q = z[None]; y = F.scaled_dot_product_attention(q, q, q)
+local q = z:unsqueeze(1); y = heed.scaled_dot_product_attention(q, q, q, { attn_mask = x[{ {}, { 1, 3 } }] }) || q = z[None]; y = F.scaled_dot_product_attention(q, q, q, x[:, :3])
+local q = z:unsqueeze(1); y = heed.scaled_dot_product_attention(q, q, q, { attn_mask = x:detach()[{ {}, { 1, 3 } }] }) || q = z[None]; y = F.scaled_dot_product_attention(q, q, q, x.detach()[:, :3])
+local q = z:unsqueeze(1); y = heed.scaled_dot_product_attention(q, q, q:narrow(4, 1, 3)) || q = z[None]; y = F.scaled_dot_product_attention(q, q, q[..., :3])
+y = heed.nn.Dropout(0.5):eval()(x:exp()) || y = F.dropout(x.exp(), 0.5, False)
+y = x:unsqueeze(1):matmul(z:transpose(2, 3)) || y = x[None] @ z.transpose(1, 2)
+y = x[{ { 1, 1 } }]:matmul(z:transpose(2, 3)) || y = x[:1] @ z.transpose(1, 2)
+y = x:sub(u, { alpha = 2 }) || y = x.sub(u, alpha=2)
+y = x:round(1) + x || y = x.round(decimals=1) + x
 y = z:transpose(1, 2):flatten(2):narrow(2, 2, 5).T:unsqueeze(2):expand(5, 2, 3) || y = z.transpose(0, 1).flatten(1).narrow(1, 1, 5).T.unsqueeze(1).expand(5, 2, 3)
 """
 
