@@ -308,3 +308,48 @@ describe("the gradient of attention", function()
     end)
   end)
 end)
+
+-- A built-in attention module and its clone with a part in Lua, whose forward pass is composed of operations.
+describe("the gradients of an attention module", function()
+  local nn = heed.nn
+  local before
+  before_each(function() before = heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(before) end)
+
+  local Same = nn.Module.class "Same"
+  function Same:init(part) self.part = part end
+  function Same:forward(x) return self.part(x) end
+
+  local function gradients(m, x)
+    x = x:clone():requires_grad_()
+    local y = m(x)
+    local weights = heed.range(1, y:numel()):view(y.shape):sin()
+    y:mul(weights):sum():backward()
+    local list = { x = x.grad }
+    for name, parameter in m:named_parameters() do list[name:gsub("%.part%.", ".")] = parameter.grad end
+    return list
+  end
+
+  local SETTINGS = {
+    plain = {}, ["not causal"] = { causal = false }, alibi = { alibi = true }, sinks = { sinks = true },
+    window = { window = { left = 2, right = 1 }, causal = false }, softcap = { softcap = 1.5 }, scale = { scale = 0.3 },
+    rope = { rope = { base = 50 } }, norms = { qk_norm = true },
+    several = { alibi = true, rope = { dims = 2 }, sinks = true, softcap = 2, window = { left = 3 } },
+  }
+  for name, settings in pairs(SETTINGS) do
+    it("are those of its operations: " .. name, function()
+      local options = { d_in = 5, d_out = 6, context_length = 9, dropout = 0, num_heads = 4, num_kv_heads = 2,
+        head_dim = 4, qkv_bias = true }
+      for key, value in pairs(settings) do options[key] = value end
+      local m = nn.MultiHeadAttention(options)
+      local other = m:clone()
+      other.W_query = Same(other.W_query)
+      local x = heed.randn(2, 7, 5)
+      local wanted = gradients(other, x)
+      for part, got in pairs(gradients(m, x)) do
+        local most = wanted[part]:abs():max():item()
+        assert.is_true((got - wanted[part]):abs():max():item() <= 1e-5 * math.max(most, 1), part)
+      end
+    end)
+  end
+end)
