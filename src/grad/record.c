@@ -1,6 +1,7 @@
 /* Recording: nodes from the calls of operations, and what is written in place meanwhile. */
 #include "grad.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ static void keep_shape(heed__saved *saved, const heed_tensor *x) {
 static void keep_tensor(heed__saved *saved, const heed_tensor *x, bool is_overwritten) {
   keep_shape(saved, x);
   if (x->storage == NULL) { /* a number, on the caller's stack */
+    assert(x->ndim == 0);
     saved->is_number = true;
     memcpy(saved->dims, x->data, heed__element_bytes(x->dtype));
     return;
