@@ -150,6 +150,7 @@ y = heed.block_diag(x, v) || y = torch.block_diag(x, v)
 local p = { heed.meshgrid(v, b) } p = #p == 1 and p[1] or p y = p[1] * p[2] || p = torch.meshgrid(v, b, indexing="ij"); y = p[0] * p[1]
 y = x:logsumexp(1) || y = x.logsumexp(0)
 y = (x:median()) || y = x.median()
+y = x:quantile({ 0.3, 0.5 }, 2) || y = x.quantile(torch.tensor([0.3, 0.5], dtype=x.dtype), 1)
 y = x:quantile(0.3) || y = x.quantile(0.3)
 y = heed.zeros(3, 4); for i = 1, 3 do y[i] = x[i] * 2 end || y = torch.zeros(3, 4, dtype=x.dtype); y[0] = x[0] * 2; y[1] = x[1] * 2; y[2] = x[2] * 2
 y = x * 1; y[2] = v || y = x * 1; y[1] = v
@@ -206,7 +207,7 @@ y = z:transpose(1, 2):flatten(2):narrow(2, 2, 5).T:unsqueeze(2):expand(5, 2, 3) 
 """
 
 # What heed composes of other operations: its name is that of the last one.
-COMPOSED = re.compile(r"[.:](einsum|quantile)\b")
+COMPOSED = re.compile(r"[.:]einsum\b")
 
 SHAPES = {"x": (3, 4), "z": (2, 3, 4), "v": (4,), "w": (5, 4), "b": (5,), "u": (3, 4)}
 

@@ -129,6 +129,7 @@ static const char *const composed[] = {
     "RollBackward0",
     "SmoothL1LossBackward0",
     "SoftplusBackward0",
+    "SqueezeBackward4",
     "TraceBackward0",
     "UnbindBackward0",
     "ViewBackward0",
