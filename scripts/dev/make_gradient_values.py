@@ -1,10 +1,11 @@
-"""Makes the gradients of elementwise operations, reductions and selections with PyTorch:
+"""Makes the gradients of elementwise operations, reductions, selections, activations and losses with PyTorch:
 tests/golden/operation_gradients.lua.
 
     python scripts/dev/make_gradient_values.py [FOLDER] [SEED] [ROUNDS]     (pip install torch==2.13.0 numpy)
 
-A case is {name =, args =, wrt =, weight =, grads =, grad_fn =, special =}: the result y = heed[name](args…) has that
-grad_fn, and (y · weight):sum():backward() gives these gradients to the arguments wrt. Dimensions count from 1.
+A case is {name =, args =, wrt =, weight =, grads =, grad_fn =, special =}: the result y = heed[name](args…), or
+nn.functional's where the name begins with "F.", has that grad_fn, and (y · weight):sum():backward() gives these
+gradients to the arguments wrt. Dimensions count from 1.
 Gradients are computed in float64; special ones, with nan, infinities and equal elements, in float32, since they differ
 where numbers overflow. Shapes are random, so that another seed and more rounds test more.
 """
@@ -15,13 +16,14 @@ import sys
 import warnings
 
 import torch
+import torch.nn.functional as F
 
 import golden
 
 SHAPES = [[], [1], [7], [17], [33], [3, 5], [4, 1, 9], [2, 3, 4, 5], [0], [3, 0]]
 inf, nan = math.inf, math.nan
 cases = []
-warnings.filterwarnings("ignore", message=".*degrees of freedom.*")
+warnings.filterwarnings("ignore", message=".*degrees of freedom.*|.*target size.*")
 
 
 def shape(least=0):
@@ -195,6 +197,8 @@ def reductions():
     case("norm", lambda x: torch.linalg.vector_norm(x, -inf), [reals([7])], [-inf])
     over_dims("var", torch.var, reals([4, 7, 3]))
     over_dims("std", torch.std, reals([4, 7, 3]))
+    for name in ("var", "std"):
+        case(name, getattr(torch, name), [reals([300]) + 1000])  # the rounding of the mean must not show
     for name, f in (("var", torch.var), ("std", torch.std)):
         case(name, lambda x, f=f: f(x, dim=-1, correction=0), [reals([4, 7])], [{"dim": -1, "correction": 0}])
         case(name, lambda x, f=f: f(x, dim=0), [reals([1, 3])], [{"dim": 1}], True)
@@ -238,13 +242,57 @@ def selections():
     case("sort", lambda x: torch.sort(x)[0], [torch.tensor(2.0)], [1])
 
 
+# ---- Activations and losses: also where branches meet, and where numbers overflow ----
+
+
+EDGES = torch.tensor([0.0, -0.0, 1, -1, 20, -20, 21, 50, -50, 100, -100, 3e38, -3e38, inf, -inf])
+
+
+def activations():
+    for name, arguments in (("softplus", ()), ("softplus", (2, 3)), ("softplus", (-1,)), ("logsigmoid", ()),
+                            ("elu", ()), ("elu", (0.3,)), ("leaky_relu", ()), ("leaky_relu", (-0.2,)),
+                            ("relu", ()), ("silu", ())):
+        def f(x, name=name, arguments=arguments):
+            return getattr(F, name)(x, *arguments)
+        case("F." + name, f, [reals(shape())], list(arguments))
+        case("F." + name, f, [EDGES], list(arguments), is_special=True)
+    for inplace in ("elu", "leaky_relu"):
+        case("F." + inplace, getattr(F, inplace), [reals(shape())], [{"inplace": False}])
+
+
+def losses():
+    for reduction in ("none", "mean", "sum"):
+        for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits"):
+            f, sizes = getattr(F, name), shape(1)
+            with_logits = name.endswith("logits")
+            whole = torch.tensor([0.0, 1, 0, 1, 0.5, 0, 1, 0, 1])
+            x = torch.tensor([0.0, 0, 1, 1, 0, -1, -1, 5, 5] if with_logits else [0.0, 0, 1, 1, 0, 0.5, 0.5, 1, 0])
+            for both in (False, True):
+                case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction),
+                     [reals(sizes) if with_logits else torch.rand(sizes), torch.rand(sizes)],
+                     [{"reduction": reduction}], wrt=None if both else [0])
+            case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction), [x, whole], [{"reduction": reduction}],
+                 is_special=True, wrt=[0])
+        for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
+            f, sizes = getattr(F, name), shape(1)
+            case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction), [reals(sizes), reals(broadcast(sizes))],
+                 [{"reduction": reduction}])
+            case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction),
+                 [torch.round(reals([17])), torch.round(reals([17]))], [{"reduction": reduction}], is_special=True)
+            case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction),
+                 [torch.tensor([inf, -inf, 1e30, 0, 1]), torch.zeros(5)], [{"reduction": reduction}], is_special=True)
+    for x in ([1.0, 2, 2, 3], [[3.0, 1], [2, 2]], [nan, 1, nan], 3.0):
+        case("median", torch.median, [torch.tensor(x)], is_special=True)
+
+
 def main():
     path = golden.folder()
     seed, rounds = (int(each) for each in (sys.argv[2:] + ["25", "1"])[:2])
     torch.manual_seed(seed)
     random.seed(seed)
     for _ in range(rounds):
-        for make in (unary, binary, powers, combined, choices, reductions, products, selections):
+        for make in (unary, binary, powers, combined, choices, reductions, products, selections, activations,
+                     losses):
             make()
     golden.write(path / "operation_gradients.lua",
                  "operation_gradients: computed with PyTorch 2.13.0, by scripts/dev/make_gradient_values.py",

@@ -216,7 +216,9 @@ def init_cases():
         ("xavier_uniform_", (3, 4, 2), {"gain": 2.0}), ("xavier_normal_", (3, 4), {}), ("kaiming_uniform_", (3, 4), {}),
         ("kaiming_uniform_", (3, 4), {"a": 2.0, "mode": "fan_out"}), ("kaiming_normal_", (5, 4), {"nonlinearity": "relu"}),
         ("kaiming_normal_", (3, 4), {"nonlinearity": "tanh"}), ("trunc_normal_", (5, 7), {}),
-        ("trunc_normal_", (5, 7), {"mean": 0.5, "std": 0.7, "a": -0.25, "b": 1.0}), ("ones_", (2, 2), {}),
+        ("trunc_normal_", (5, 7), {"mean": 0.5, "std": 0.7, "a": -0.25, "b": 1.0}),
+        ("trunc_normal_", (5, 7), {"std": 3.0, "a": -2.0, "b": 0.7}), ("trunc_normal_", (40,), {"a": 2.0, "b": 3.0}),
+        ("trunc_normal_", (3, 5), {"mean": 0.5, "std": 4.0, "a": -0.5, "b": 0.7}), ("ones_", (2, 2), {}),
         ("zeros_", (2, 2), {}), ("eye_", (2, 3), {}),
     ]
     for name, shape, options in plans:

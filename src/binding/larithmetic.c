@@ -33,6 +33,7 @@ static int call_scaled(lua_State *L, const char *function, lheed_binary *plain, 
   if (subtract && (a->dtype == HEED_BOOL || b->dtype == HEED_BOOL)) LHEED_TRY(L, plain(ctx, a, b, out));
   const bool is_real = a->dtype == HEED_FLOAT32 || b->dtype == HEED_FLOAT32;
   LHEED_TRY(L, heed_add_scaled(ctx, a, b, subtract ? negated(alpha, is_real) : alpha, out));
+  if (subtract) lheed_set_name(*out, "SubBackward0");
   return lheed_return(L, 1);
 }
 
@@ -123,6 +124,7 @@ static int round_decimals(lua_State *L) {
   LHEED_TRY(L, decimals > 0 ? heed_mul(ctx, x, power, scaled) : heed_div(ctx, x, power, scaled));
   LHEED_TRY(L, heed_round(ctx, *scaled, scaled));
   LHEED_TRY(L, decimals > 0 ? heed_div(ctx, *scaled, power, out) : heed_mul(ctx, *scaled, power, out));
+  lheed_set_name(*out, "RoundBackward1");
   lua_settop(L, 3); /* the result */
   return lheed_return(L, 1);
 }

@@ -1,5 +1,7 @@
 /* Gradients: recording, and what tensors know of gradients. Backward passes are in lbackward.c, what is
  * written in Lua on top of both in lua/heed/autograd. */
+#include <string.h>
+
 #include "../core/core.h"
 #include "lheed.h"
 
@@ -87,6 +89,89 @@ static int unrecorded(lua_State *L) {
   return call_with_modes(L, 1, (modes){false, lheed_get(L)->detects_anomaly});
 }
 
+/* ---- Names ---- */
+
+/* What PyTorch computes by one operation, and heed by several. */
+static const char *const composed[] = {
+    "AddmmBackward0",
+    "AddmvBackward0",
+    "BaddbmmBackward0",
+    "BinaryCrossEntropyBackward0",
+    "BinaryCrossEntropyWithLogitsBackward0",
+    "BlockDiagBackward0",
+    "BmmBackward0",
+    "ConstantPadNdBackward0",
+    "CopySlices",
+    "DiagEmbedBackward0",
+    "DiagonalBackward0_copy",
+    "EluBackward0",
+    "EluBackward1",
+    "GluBackward0",
+    "HuberLossBackward0",
+    "LeakyReluBackward0",
+    "LeakyReluBackward1",
+    "LinalgCrossBackward0",
+    "LogSigmoidBackward0",
+    "LogsumexpBackward0",
+    "MedianBackward0",
+    "MedianBackward1",
+    "MseLossBackward0",
+    "NativeBatchNormBackward0",
+    "NllLoss2DBackward0",
+    "NllLossBackward0",
+    "ReflectionPad1DBackward0",
+    "ReflectionPad2DBackward0",
+    "ReflectionPad3DBackward0",
+    "RepeatBackward0",
+    "ReplicationPad1DBackward0",
+    "ReplicationPad2DBackward0",
+    "ReplicationPad3DBackward0",
+    "RollBackward0",
+    "SmoothL1LossBackward0",
+    "SoftplusBackward0",
+    "SqueezeBackward4",
+    "TraceBackward0",
+    "UnbindBackward0",
+    "ViewBackward0",
+};
+
+void lheed_set_name(heed_tensor *y, const char *name) {
+  if (y != NULL && y->node != NULL) y->node->name = name;
+}
+
+static heed_tensor *tensor_at(lua_State *L, int idx) {
+  const lheed_box *box = lheed_test(L, idx, &lheed_tensor_type);
+  return box ? box->object : NULL;
+}
+
+/* noted(name, x, y, …) → y, …: y, or each tensor of the list y, prints as computed by that operation of the
+ * list above; unless x, its input, was computed by the same node: then nothing was recorded. */
+static int note_names(lua_State *L) {
+  if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "noted", "name", "a string");
+  if (lua_gettop(L) < 3) lua_settop(L, 3);
+  const char *wanted = lua_tostring(L, 1), *name = NULL;
+  const heed_tensor *x = tensor_at(L, 2);
+  heed_tensor *y = tensor_at(L, 3);
+  const bool is_list = y == NULL && lua_type(L, 3) == LUA_TTABLE;
+  if ((is_list || (y != NULL && y->node != NULL)) && heed_is_recording(lheed_get(L)->context)) {
+    for (size_t i = 0; i < sizeof composed / sizeof *composed && name == NULL; i++)
+      if (strcmp(composed[i], wanted) == 0) name = composed[i];
+    if (name == NULL)
+      return lheed_error(L, "noted: name is '%s'; it must be one of the list in lgrad.c", wanted);
+  }
+  if (name != NULL && is_list) {
+    const lua_Integer count = (lua_Integer)lua_rawlen(L, 3);
+    for (lua_Integer i = 1; i <= count; i++) {
+      lua_rawgeti(L, 3, i);
+      lheed_set_name(tensor_at(L, -1), name);
+      lua_pop(L, 1);
+    }
+  } else if (name != NULL && (x == NULL || x == y || x->node != y->node)) {
+    lheed_set_name(y, name);
+  }
+  return lua_gettop(L) - 2;
+}
+
 /* ---- Tensors ---- */
 
 /* requires_grad_(x, requires_grad = true) */
@@ -165,8 +250,11 @@ void lheed_open_grad(lua_State *L) {
                                      {"detach_", detach_},
                                      {"retain_grad", retain_grad},
                                      {NULL, NULL}};
-  static const luaL_Reg primitives[] = {
-      {"unrecorded", unrecorded}, {"with_modes", with_modes}, {"modes", change_modes}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"unrecorded", unrecorded},
+                                        {"with_modes", with_modes},
+                                        {"modes", change_modes},
+                                        {"noted", note_names},
+                                        {NULL, NULL}};
   lua_createtable(L, 0, 1);
   lheed_push_state(L);
   lua_pushcclosure(L, restore_modes, 1);

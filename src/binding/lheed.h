@@ -380,6 +380,9 @@ bool lheed_opt_leaf(lua_State *L, int idx, const char *function, heed_dtype dtyp
 int lheed_return_leaf(lua_State *L, bool leaf);
 /** Pushes the gradient of the tensor at 1, or nil; sets it to the value at 3. (lgrad.c) */
 void lheed_push_grad(lua_State *L);
+/** If y was recorded, its grad_fn gets that name, a string constant: y is the result of several operations
+ * that are one in PyTorch. */
+void lheed_set_name(heed_tensor *y, const char *name);
 void lheed_set_grad(lua_State *L);
 /** x.requires_grad = the value at 3, of the tensor at 1. */
 void lheed_set_requires_grad(lua_State *L);

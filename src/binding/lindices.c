@@ -200,20 +200,6 @@ static int op_index_add(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* Copies a tensor of no dimensions, whose gradient is wanted, to the slices at the indices. */
-static heed_status fill_recorded(heed_context *ctx, const char *function, heed_tensor *x, int dim,
-                                 const heed_tensor *index, const heed_tensor *value) {
-  int64_t shape[HEED_MAX_DIMS];
-  int d;
-  heed_tensor *wide = NULL;
-  heed_status status = heed__check_dim(ctx, function, x->ndim, dim, &d);
-  for (int i = 0; i < x->ndim; i++) shape[i] = i == d && status == HEED_OK ? index->numel : x->shape[i];
-  if (status == HEED_OK) status = heed_expand(ctx, value, x->ndim, shape, &wide);
-  if (status == HEED_OK) status = heed__index_copy(ctx, function, x, dim, index, wide);
-  heed_tensor_free(wide);
-  return status;
-}
-
 /* index_fill(x, dim, index, value); value: a number, or a tensor of no dimensions */
 static int op_index_fill(lua_State *L) {
   static const char *const names[] = {"dim", "index", "value", NULL};
@@ -226,11 +212,9 @@ static int op_index_fill(lua_State *L) {
   const heed_tensor *index = lheed_tensor(L, 3, function, "index");
   const heed_tensor *value = lheed_operand(L, 4, function, "value", &number);
   if (value->ndim > 0) lheed_bad_argument(L, 4, function, "value", "a number or a tensor of no dimensions");
-  heed_context *ctx = lheed_get(L)->context;
-  if (ctx->recorder != NULL && heed__wants_gradient(value) && x->dtype == HEED_FLOAT32 && x->ndim > 0)
-    LHEED_TRY(L, fill_recorded(ctx, function, x, dim, index, value));
-  else
-    LHEED_TRY(L, heed__index_fill(ctx, function, x, dim, index, heed__load(value->dtype, value->data)));
+  LHEED_TRY(L,
+            heed__index_fill(lheed_get(L)->context, function, x, dim, index,
+                             heed__load(value->dtype, value->data), value == &number.tensor ? NULL : value));
   return lheed_return(L, 1);
 }
 

@@ -106,19 +106,11 @@ static int op_masked_fill(lua_State *L) {
   const heed_tensor *value = lheed_operand(L, 3, "masked_fill", "value", &number);
   if (value->ndim > 0)
     lheed_bad_argument(L, 3, "masked_fill", "value", "a number or a tensor of no dimensions");
-  if (heed_is_recording(lheed_get(L)->context) && heed_tensor_requires_grad(value)) {
-    LHEED_TRY(L, heed_where(lheed_get(L)->context, mask, value, x, out));
-    return lheed_return(L, 1);
-  }
   /* not through a float32 tensor, which would round a number that int64 takes exactly */
   heed_scalar scalar = value == &number.tensor ? lheed_scalar(L, 3, "masked_fill", "value")
                                                : heed__load(value->dtype, value->data);
-  heed_context *ctx = lheed_get(L)->context;
-  if (ctx->recorder != NULL && heed__wants_gradient(value) && x->dtype == HEED_FLOAT32 &&
-      mask->dtype == HEED_BOOL)
-    LHEED_TRY(L, heed_where(ctx, mask, value, x, out)); /* a scalar has no gradient */
-  else
-    LHEED_TRY(L, heed_masked_fill(ctx, x, mask, scalar, out));
+  LHEED_TRY(L, heed__masked_fill(lheed_get(L)->context, x, mask, scalar,
+                                 value == &number.tensor ? NULL : value, out));
   return lheed_return(L, 1);
 }
 

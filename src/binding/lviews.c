@@ -263,13 +263,14 @@ static int64_t read_axis(lua_State *L, heed_context *ctx, const char *function, 
 }
 
 /* Stores a view of `length` elements, after the first `start`, in the table on top of the stack, at `index`.
- */
+ * name: as lheed_set_name. */
 static void add_piece(lua_State *L, heed_context *ctx, const char *function, int axis, int64_t start,
-                      int64_t length, lua_Integer index) {
+                      int64_t length, lua_Integer index, const char *name) {
   if ((index & 0x3ff) == 0) lheed_check_cancel_of(L, ctx, function);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, function, "x"); /* read again: a finalizer may have released it */
   LHEED_TRY(L, heed__narrow(ctx, function, x, axis + 1, start + 1, length, out));
+  lheed_set_name(*out, name);
   lua_rawseti(L, -2, index);
 }
 
@@ -286,7 +287,7 @@ static int cut_evenly(lua_State *L, heed_context *ctx, const char *function, int
   int64_t start = 0;
   for (lua_Integer index = 1; index <= count; index++) {
     int64_t piece = size - start < length ? size - start : length;
-    add_piece(L, ctx, function, axis, start, piece, index);
+    add_piece(L, ctx, function, axis, start, piece, index, "SplitBackward0");
     start += piece;
   }
   return lheed_return(L, 1);
@@ -319,7 +320,7 @@ static int op_split(lua_State *L) {
     if (length < 0 || length > size - start)
       lheed_error(L, "split: size[%I] is %I; it must be from 0 to %I, the rest of dimension %d",
                   (LUAI_UACINT)i + 1, (LUAI_UACINT)length, (LUAI_UACINT)(size - start), axis + 1);
-    add_piece(L, ctx, "split", axis, start, length, (lua_Integer)i + 1);
+    add_piece(L, ctx, "split", axis, start, length, (lua_Integer)i + 1, "SplitWithSizesBackward0");
     start += length;
   }
   if (start != size)

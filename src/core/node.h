@@ -38,6 +38,8 @@ struct heed__node {
   uint64_t order;                        /* later nodes have larger numbers; a leaf: 0 */
   uint64_t kept;                         /* bits: results whose gradient is kept (heed_tensor_retain_grad) */
   const struct heed__gradient *gradient; /* NULL: a leaf */
+  const char
+      *name; /* of what the operation is the last part of, a string constant; NULL: the gradient's own */
   int inputs, outputs, saved_count;
   bool spent;             /* a backward pass has given back what was saved */
   bool is_touched;        /* by the backward pass that runs */

@@ -7,6 +7,17 @@ static const heed_tensor *recorded_input(const heed__backward *b, int i, heed_te
   return i < b->node->inputs && saved->storage != NULL ? heed__backward_input(b, i, header) : NULL;
 }
 
+/* Its fused attention, or the last of the operations that PyTorch makes it of. */
+const char *heed__scaled_dot_product_attention_name(const heed__node *node) {
+  const heed__attention_values *values = node->values;
+  const heed__saved *q = &node->saved[HEED__ATTENTION_q], *v = &node->saved[HEED__ATTENTION_v];
+  if (q->ndim == 2) return "MmBackward0";
+  if (q->ndim != 4 || values->options.dropout_p > 0 || node->input[HEED__ATTENTION_attn_mask] != NULL ||
+      q->dims[q->ndim - 1] != v->dims[v->ndim - 1])
+    return "UnsafeViewBackward0";
+  return "ScaledDotProductFlashAttentionForCpuBackward0";
+}
+
 heed_status heed__scaled_dot_product_attention_backward(heed__backward *b) {
   const heed__attention_values *values = b->values;
   heed_tensor header[HEED__ATTENTION_RECORDED], out;

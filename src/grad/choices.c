@@ -87,9 +87,15 @@ heed_status heed__where_backward(heed__backward *b) {
   return status ? status : masked_gradient(b, 2, where_false_slope, NULL, mask);
 }
 
+const char *heed__masked_fill_name(const heed__node *node) {
+  return heed__node_has_input(node, 2) ? "MaskedFillBackward1" : "MaskedFillBackward0";
+}
+
 heed_status heed__masked_fill_backward(heed__backward *b) {
-  heed_tensor mask;
-  return masked_gradient(b, 0, where_false_slope, NULL, heed__backward_input(b, 1, &mask));
+  heed_tensor header;
+  const heed_tensor *mask = heed__backward_input(b, 1, &header);
+  const heed_status status = masked_gradient(b, 0, where_false_slope, NULL, mask);
+  return status ? status : masked_gradient(b, 2, where_true_slope, NULL, mask);
 }
 
 heed_status heed__dropout_backward(heed__backward *b) {

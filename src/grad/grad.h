@@ -30,6 +30,7 @@ typedef struct heed__gradient {
 
 /** The name of a node that is not a leaf's, as PyTorch prints it. */
 static inline const char *heed__gradient_name(const heed__node *node) {
+  if (node->name != NULL) return node->name;
   return node->gradient->name_of != NULL ? node->gradient->name_of(node) : node->gradient->name;
 }
 
@@ -50,6 +51,10 @@ struct heed__backward {
 
 static inline bool heed__backward_wants(const heed__backward *b, int i) {
   return i < b->node->inputs && b->node->input[i] != NULL;
+}
+/** Whether the optional input i > 0 was given: then its sizes do not lie where those of input 0 begin. */
+static inline bool heed__node_has_input(const heed__node *node, int i) {
+  return i < node->inputs && node->saved[i].dims != node->saved[0].dims;
 }
 /** Whether a tensor was row-major without gaps when it was saved. */
 static inline bool heed__saved_is_row_major(const heed__saved *x) {

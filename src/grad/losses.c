@@ -43,6 +43,18 @@ static heed_cross_entropy_options options_of(const heed__cross_entropy_values *v
                                       .label_smoothing = values->label_smoothing};
 }
 
+/* PyTorch makes the loss of several operations; this is the last of them. */
+const char *heed__cross_entropy_name(const heed__node *node) {
+  const heed__cross_entropy_values *values = node->values;
+  const int ndim = node->saved[0].ndim;
+  const bool is_whole = values->reduction != HEED_REDUCTION_NONE;
+  if (node->saved[1].dtype == HEED_FLOAT32)
+    return values->reduction == HEED_REDUCTION_MEAN ? "DivBackward1" : "NegBackward0";
+  if (values->label_smoothing > 0) return "AddBackward0";
+  if (ndim < 3) return "NllLossBackward0";
+  return is_whole || ndim == 4 ? "NllLoss2DBackward0" : "ViewBackward0";
+}
+
 heed_status heed__cross_entropy_backward(heed__backward *b) {
   enum { LOGITS, TARGET, WEIGHT, STATISTICS };
   const heed__cross_entropy_values *values = b->values;

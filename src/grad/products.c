@@ -69,7 +69,13 @@ const char *heed__matmul_name(const heed__node *node) {
   if (a == 2 && b == 1) return "MvBackward0";
   if (a == 1 && b == 2) return "SqueezeBackward4";
   if (a == 2 && b == 2) return "MmBackward0";
-  return a == 2 && node->input[0] != NULL ? "CloneBackward0" : "UnsafeViewBackward0";
+  /* one matrix for a batch of others */
+  const bool is_one =
+      a == 2 || (a == 3 && b == 3 && node->saved[0].dims[0] == 1 && node->saved[1].dims[0] != 1);
+  if (!is_one || node->input[0] == NULL) return "UnsafeViewBackward0";
+  const int64_t rows = node->saved[0].dims[a - 2], columns = node->saved[1].dims[b - 1];
+  return rows == 1 || columns == 1 ? "TransposeBackward0"
+                                   : "CloneBackward0"; /* a copy, where one is needed */
 }
 
 static const char *linear_name(const heed__node *node, bool biased) {

@@ -70,18 +70,18 @@ heed_status heed__mean_backward(heed__backward *b) {
 
 /* ---- var, std ---- */
 
-/* numbers: 2 / (n - correction); a and c: x and its mean */
+/* numbers: 2 / (n - correction); a and c: x less its mean, and what rounding the mean left */
 static void spread_slope(float *dx, const float *dy, const void *a, const void *c, const double *numbers,
                          size_t n) {
-  const float *x = a, *mean = c;
+  const float *centred = a, *rest = c;
   const float scale = (float)*numbers;
-  for (size_t i = 0; i < n; i++) dx[i] = scale * dy[i] * (x[i] - mean[i]);
+  for (size_t i = 0; i < n; i++) dx[i] = scale * dy[i] * (centred[i] - rest[i]);
 }
 
 /* dy has sizes of 1 where dimensions were reduced. */
 static heed_status variance_gradient(heed__backward *b, const heed_tensor *dy) {
   const heed__reduction_values *values = b->values;
-  heed_tensor header, *mean = NULL;
+  heed_tensor header, *mean = NULL, *centred = NULL, *rest = NULL;
   const heed_tensor *x = heed__backward_input(b, 0, &header);
   int dims[HEED_MAX_DIMS], count = 0;
   for (int d = 0; d < x->ndim; d++) {
@@ -89,9 +89,14 @@ static heed_status variance_gradient(heed__backward *b, const heed_tensor *dy) {
   }
   const double freedom = count_of(b) - values->number, scale = 2 / freedom;
   heed_status status = heed_mean(b->ctx, x, count, dims, true, &mean);
+  if (status == HEED_OK) status = heed_sub(b->ctx, x, mean, &centred);
+  /* where the mean is much larger than the differences, its rounding would show */
+  if (status == HEED_OK) status = heed_mean(b->ctx, centred, count, dims, true, &rest);
   if (status == HEED_OK)
-    status = heed__map_gradient(b->ctx, b->function, spread_slope, &scale, dy, x, mean, &b->dx[0]);
+    status = heed__map_gradient(b->ctx, b->function, spread_slope, &scale, dy, centred, rest, &b->dx[0]);
   heed_tensor_free(mean);
+  heed_tensor_free(centred);
+  heed_tensor_free(rest);
   return status;
 }
 

@@ -115,7 +115,7 @@ static heed_status without_slices(heed__backward *b, const heed_tensor *index) {
   if (!heed__backward_wants(b, 0)) return HEED_OK;
   heed_status status = heed__clone(b->ctx, b->function, b->dy[0], &made);
   if (status == HEED_OK)
-    status = heed__index_fill(b->ctx, b->function, made, heed__backward_dim(b), index, heed_number(0));
+    status = heed__index_fill(b->ctx, b->function, made, heed__backward_dim(b), index, heed_number(0), NULL);
   return heed__backward_give(b, 0, status, made);
 }
 
@@ -153,9 +153,23 @@ heed_status heed__index_copy_backward(heed__backward *b) {
   return slices_of_source(b, index, &b->dx[2]);
 }
 
+const char *heed__index_fill_name(const heed__node *node) {
+  return heed__node_has_input(node, 2) ? "IndexFillBackward1" : "IndexFillBackward0";
+}
+
+/* The value gets dy at every element that was written, once where an index occurs several times: the tape
+ * sums. */
 heed_status heed__index_fill_backward(heed__backward *b) {
-  heed_tensor header;
-  return without_slices(b, heed__backward_input(b, 1, &header));
+  heed_tensor header, *kept = NULL;
+  const heed_tensor *index = heed__backward_input(b, 1, &header), *dy = b->dy[0];
+  heed_status status = without_slices(b, index);
+  if (status || !heed__backward_wants(b, 2)) return status;
+  status = heed__full(b->ctx, b->function, HEED_BOOL, dy->ndim, dy->shape, heed_integer(1), &kept);
+  if (status == HEED_OK)
+    status = heed__index_fill(b->ctx, b->function, kept, heed__backward_dim(b), index, heed_integer(0), NULL);
+  if (status == HEED_OK) status = heed_masked_fill(b->ctx, dy, kept, heed_number(0), &b->dx[2]);
+  heed_tensor_free(kept);
+  return status;
 }
 
 /* ---- Everywhere ---- */

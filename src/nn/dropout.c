@@ -26,6 +26,9 @@ static heed_status dropout_forward(heed_module *m, const heed_tensor *x, const h
   double p = heed__dropout_active(m);
   heed_status status = heed__check_dtype(m->context, "Dropout", "x", x, HEED_FLOAT32);
   if (status != HEED_OK) return status;
+  /* x itself, as in PyTorch; in training also p = 0 makes a copy, which the notebooks print as MulBackward0
+   */
+  if (!m->training && *out == NULL) return heed__tensor_from_view(m->context, m->class->name, x, out);
   return heed__drop(m->context, m->class->name, options->generator, p, x, out);
 }
 

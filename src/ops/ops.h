@@ -302,9 +302,15 @@ heed_status heed__index_add(heed_context *ctx, const char *function, heed_tensor
 HEED_MUST_USE
 heed_status heed__index_copy(heed_context *ctx, const char *function, heed_tensor *x, int dim,
                              const heed_tensor *index, const heed_tensor *source);
+/** source: the tensor of no dimensions that value was read from, which may want a gradient; NULL: a number.
+ */
 HEED_MUST_USE
 heed_status heed__index_fill(heed_context *ctx, const char *function, heed_tensor *x, int dim,
-                             const heed_tensor *index, heed_scalar value);
+                             const heed_tensor *index, heed_scalar value, const heed_tensor *source);
+/** source: as for heed__index_fill. (where.c) */
+HEED_MUST_USE
+heed_status heed__masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
+                              heed_scalar value, const heed_tensor *source, heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__searchsorted(heed_context *ctx, const char *function, const heed_tensor *sorted,
                                const heed_tensor *values, bool right, heed_tensor **out);

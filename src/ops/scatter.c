@@ -282,15 +282,15 @@ heed_status heed_index_copy(heed_context *ctx, heed_tensor *x, int dim, const he
 }
 
 heed_status heed__index_fill(heed_context *ctx, const char *function, heed_tensor *x, int dim,
-                             const heed_tensor *index, heed_scalar value) {
+                             const heed_tensor *index, heed_scalar value, const heed_tensor *source) {
   heed__number number;
   const heed_status status = put_slices(ctx, function, x, &dim, index, heed__number_tensor(&number, value),
                                         true, HEED_SCATTER_REPLACE);
-  return record_slices(ctx, status, HEED__OP_index_fill, x, dim, index, NULL, 1);
+  return record_slices(ctx, status, HEED__OP_index_fill, x, dim, index, source, 1);
 }
 
 heed_status heed_index_fill(heed_context *ctx, heed_tensor *x, int dim, const heed_tensor *index,
                             heed_scalar value) {
   HEED__ENTER(ctx, "index_fill", x, index, value);
-  return heed__index_fill(ctx, "index_fill", x, dim, index, value);
+  return heed__index_fill(ctx, "index_fill", x, dim, index, value, NULL);
 }

@@ -68,9 +68,8 @@ heed_status heed_where(heed_context *ctx, const heed_tensor *condition, const he
                         0, out);
 }
 
-heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
-                             heed_scalar value, heed_tensor **out) {
-  HEED__ENTER(ctx, "masked_fill", x, mask, value, out);
+heed_status heed__masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
+                              heed_scalar value, const heed_tensor *source, heed_tensor **out) {
   heed__number number;
   heed_status status = heed__check_dtype(ctx, "masked_fill", "mask", mask, HEED_BOOL);
   if (status == HEED_OK) status = heed__check_arithmetic(ctx, "masked_fill", "x", x);
@@ -94,7 +93,14 @@ heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed
     heed__store(HEED_INT64, number.tensor.data, value);
   }
   status = heed__map_run(ctx, &map, out);
-  return heed__recorded2(ctx, status, HEED__OP_masked_fill, x, mask, out);
+  return heed__recorded(ctx, status, HEED__OP_masked_fill, 3, (const heed_tensor *const[]){x, mask, source},
+                        NULL, 0, out);
+}
+
+heed_status heed_masked_fill(heed_context *ctx, const heed_tensor *x, const heed_tensor *mask,
+                             heed_scalar value, heed_tensor **out) {
+  HEED__ENTER(ctx, "masked_fill", x, mask, value, out);
+  return heed__masked_fill(ctx, x, mask, value, NULL, out);
 }
 
 /* ---- nan_to_num ---- */

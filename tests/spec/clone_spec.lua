@@ -175,6 +175,21 @@ describe("m:clone()", function()
     assert.are.equal(4, #m:parameters())
   end)
 
+  it("copies parameters as leaves while gradients are recorded, and what is frozen stays frozen", function()
+    local before = heed.set_grad_enabled(true)
+    local layer = nn.TransformerEncoderLayer(4, 2, 6, 0)
+    layer.linear1.weight:requires_grad_(false)
+    local m = nn.TransformerEncoder(layer, 2)
+    m(heed.randn(3, 1, 4)):sum():backward()
+    heed.set_grad_enabled(before)
+    for name, parameter in m:named_parameters() do
+      local learns = not name:find "linear1.weight"
+      assert.is_true(parameter.is_leaf, name)
+      assert.are.equal(learns, parameter.requires_grad, name)
+      assert.are.equal(learns, parameter.grad ~= nil, name)
+    end
+  end)
+
   it("refuses anything that is not a module", function()
     raises("clone: self is nil; it must be a module; call the method with a colon", function()
       local m = nn.Linear(2, 2)

@@ -44,7 +44,8 @@ local function check(case, form)
   local args = {}
   for i = 1, #case.args do args[i] = build(case.args[i]) end
   for _, at in ipairs(case.wrt) do args[at] = form(args[at]):detach():requires_grad_() end
-  local y = heed[case.name](support.unpack(args))
+  local functional = case.name:match "^F%.(.*)"
+  local y = (functional and heed.nn.functional[functional] or heed[case.name])(support.unpack(args))
   local name = tostring(y.grad_fn):match "%w+"
   if name ~= case.grad_fn then return ("grad_fn is %s, not %s"):format(name, case.grad_fn) end
   (y * build(case.weight)):sum():backward()

@@ -266,6 +266,16 @@ function E.what(value)
   return own.fields and ("a module (%s)"):format(E.class_name(value)) or ("the class %s"):format(own.name)
 end
 
+--- Wraps functions of a table that are composed of operations, so that the grad_fn of their (first) result has
+--- PyTorch's name. `names`: by function; the first argument of each is its input. Returns the table.
+function E.with_names(methods, names)
+  for method, name in pairs(names) do
+    local f = methods[method]
+    methods[method] = function(x, ...) return primitives.noted(name, x, f(x, ...)) end
+  end
+  return methods
+end
+
 --- Wraps the functions of a table, except metamethods, in frames: errors are then located correctly even if the caller
 --- made a tail call, and limits.seconds applies to the whole call. Further arguments name the functions that call user
 --- code, which may yield. Returns the table.

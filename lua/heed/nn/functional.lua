@@ -3,7 +3,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local log_sigmoid = require "heed.nn.log_sigmoid"
+local noted = core.modules.noted
 local options = core.modules.options
 
 local F = {}
@@ -44,9 +44,9 @@ end
 -- ---- Activations --------------------------------------------------------------------------------
 
 --- The result, or with `inplace` x, into which it is copied.
-local function placed(x, result, inplace, method)
-  if E.boolean(inplace, false, method, "inplace") then return x:copy_(result) end
-  return result
+local function placed(x, result, inplace, method, name)
+  if E.boolean(inplace, false, method, "inplace") then return noted(name .. "1", nil, x:copy_(result)) end
+  return noted(name .. "0", x, result)
 end
 
 for _, name in ipairs { "relu", "silu" } do
@@ -62,7 +62,9 @@ end
 
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
-  return log_sigmoid(x:float())
+  x = x:float()
+  local is_below = x:lt(0) -- not clamp and abs, whose gradients at 0 do not add up to 1/2
+  return is_below:where(x, 0) - is_below:where(x, -x):exp():log1p()
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -73,23 +75,25 @@ function F.softplus(x, ...)
   threshold = E.number(threshold, 20, "softplus", "threshold")
   x = x:float()
   local y = x * beta
-  local linear = y:gt(threshold)
-  return linear:where(x, y:masked_fill(linear, 0):exp():log1p() / beta) -- 0: the gradient of an infinite e^y is nan
+  local is_linear = y:gt(threshold)
+  -- 0 where it is linear, so that the gradient of what is not chosen is no 0 · inf
+  return is_linear:where(x, is_linear:where(0, y):exp():log1p() / beta)
 end
 
 function F.leaky_relu(x, ...)
   E.check_operand(x, "leaky_relu", "input")
   local slope, inplace = options("leaky_relu", { "negative_slope", "inplace" }, 2, x, ...)
   slope = E.number(slope, 0.01, "leaky_relu", "negative_slope")
-  return placed(x, x:gt(0):where(x, x * slope), inplace, "leaky_relu")
+  return placed(x, x:gt(0):where(x, x * slope), inplace, "leaky_relu", "LeakyReluBackward")
 end
 
 function F.elu(x, ...)
   E.check_operand(x, "elu", "input")
   local alpha, inplace = options("elu", { "alpha", "inplace" }, 2, x, ...)
   alpha = E.number(alpha, 1, "elu", "alpha")
-  -- clamped, since the gradient of an infinite e^x is nan
-  return placed(x, x:gt(0):where(x, x:clamp({ max = 0 }):expm1() * alpha), inplace, "elu")
+  local is_above = x:gt(0)
+  -- 0 where x is above, so that the gradient of what is not chosen is no 0 · inf
+  return placed(x, is_above:where(x, is_above:where(0, x):expm1() * alpha), inplace, "elu", "EluBackward")
 end
 
 --- The first half of x along dim, times the sigmoid of the second.
@@ -219,6 +223,10 @@ function F.cosine_similarity(x1, x2, ...)
   return (unit(x1) * unit(x2)):sum(dim)
 end
 
+E.with_names(F, {
+  logsigmoid = "LogSigmoidBackward0", softplus = "SoftplusBackward0", glu = "GluBackward0",
+  batch_norm = "NativeBatchNormBackward0",
+})
 E.with_frames(F)
 for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
 

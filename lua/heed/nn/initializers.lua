@@ -94,27 +94,49 @@ end
 
 local TRUNC = { "mean", "std", "a", "b", "generator" }
 
---- Draws until all elements are in [a, b], or the share of the draws that are is too small.
+--- Draws all elements again until each was in [a, b] once.
+local function redraw(x, mean, std, a, b, drawn)
+  a, b = core.tensor(a):item(), core.tensor(b):item() -- rounded to float32
+  local function outside(values) return values:lt(a):logical_or(values:gt(b)) end
+  x:normal_(mean, std, drawn)
+  local mask = outside(x)
+  while mask:any():item() do
+    E.check_cancel "trunc_normal_"
+    x:copy_(mask:where(x:empty_like():normal_(mean, std, drawn), x))
+    mask = outside(x)
+  end
+end
+
+--- Draws uniformly from [a, b], and keeps an element with its density, relative to the largest in [a, b].
+local function accept(x, mean, std, a, b, drawn)
+  local peak = -0.5 * ((math.max(a, math.min(mean, b)) - mean) / std) ^ 2
+  local chance = x:empty_like()
+  local function refused(values)
+    return chance:uniform_(drawn):log_():gt((values - mean):div_(std):pow_(2):mul_(-0.5):sub_(peak))
+  end
+  local mask = refused(x:uniform_(a, b, drawn))
+  while mask:any():item() do
+    E.check_cancel "trunc_normal_"
+    local values = x:empty_like():uniform_(a, b, drawn)
+    x:copy_(mask:where(values, x))
+    mask = mask:logical_and(refused(values))
+  end
+end
+
+local TRUNC = { "mean", "std", "a", "b", "generator" }
+local LEAST_SHARE = 0.3 -- of the distribution in [a, b]: with more of it, PyTorch redraws
+
 function init.trunc_normal_(x, ...)
   local method = "trunc_normal_"
   E.check_tensor(x, method, "tensor")
   local mean, std, a, b, generator = options(method, TRUNC, 2, x, ...)
-  mean, std = E.number(mean, 0, method, "mean"), E.number(std, 1, method, "std")
+  mean = E.number(mean, 0, method, "mean")
+  std = E.number(std, 1, method, "std", function(value) return value > 0 end, "a number above 0")
   a, b = E.number(a, -2, method, "a"), E.number(b, 2, method, "b")
-  local width = (math.min(b, mean + 2 * std) - math.max(a, mean - 2 * std)) / std
-  if width < 1 or width ~= width then
-    E.fail("%s: [a, b] is [%s, %s]; it must contain at least one standard deviation (%s) within two of the mean (%s)",
-      method, a, b, std, mean)
-  end
-  a, b = core.tensor(a):item(), core.tensor(b):item() -- rounded to float32
-  local function outside(values) return values:lt(a):logical_or(values:gt(b)) end
-  x:normal_(mean, std, { generator = generator })
-  local mask = outside(x)
-  while mask:any():item() do
-    E.check_cancel(method)
-    x:copy_(mask:where(x:empty_like():normal_(mean, std, { generator = generator }), x))
-    mask = outside(x)
-  end
+  if not (a < b) then E.fail("%s: a is %s and b is %s; a must be less than b", method, a, b) end
+  local ends = (core.tensor({ a - mean, b - mean }) / (std * math.sqrt(2))):erf():tolist()
+  local draw = (ends[2] - ends[1]) / 2 > LEAST_SHARE and redraw or accept
+  draw(x, mean, std, a, b, { generator = generator })
   return x
 end
 

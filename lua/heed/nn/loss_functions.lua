@@ -2,7 +2,6 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local log_sigmoid = require "heed.nn.log_sigmoid"
 local options = core.modules.options
 
 local losses = {}
@@ -99,7 +98,9 @@ function losses.nll_loss(input, target, ...)
   target = class_indices(target, input.shape[dim], ignore_index, method)
   check_target(input, target, dim, method)
   local loss, weights = class_losses(input:float(), target, dim, weight, ignore_index)
-  return reduced_by_weight(loss, weights, reduction)
+  local name = input.ndim < 3 and "NllLossBackward0" or "NllLoss2DBackward0"
+  if reduction == "none" and input.ndim > 2 and input.ndim ~= 4 then name = "ViewBackward0" end
+  return core.modules.noted(name, input, reduced_by_weight(loss, weights, reduction))
 end
 
 local CROSS_ENTROPY_OPTIONS = { "weight", "ignore_index", "reduction", "label_smoothing" }
@@ -206,14 +207,19 @@ end
 
 difference("mse_loss", nil, function(d) return d * d end)
 difference("l1_loss", nil, function(d) return d:abs() end)
+-- The square is that of 0 where it is not chosen, so that its gradient is no 0 · inf.
 difference("smooth_l1_loss", { "beta", 1 }, function(d, beta)
   local size = d:abs()
   if beta == 0 then return size end
-  return size:lt(beta):where(size * size * 0.5 / beta, size - 0.5 * beta)
+  local is_small = size:lt(beta)
+  local small = is_small:where(size, 0)
+  return is_small:where(small * small * 0.5 / beta, size - 0.5 * beta)
 end)
 difference("huber_loss", { "delta", 1 }, function(d, delta)
   local size = d:abs()
-  return size:lt(delta):where(size * size * 0.5, (size - 0.5 * delta) * delta)
+  local is_small = size:lt(delta)
+  local small = is_small:where(size, 0)
+  return is_small:where(small * small * 0.5, (size - 0.5 * delta) * delta)
 end)
 
 -- ---- Probabilities ------------------------------------------------------------------------------
@@ -223,19 +229,6 @@ local function check_same_shape(input, target, method)
   if tostring(target.shape) ~= tostring(input.shape) then
     E.reject(method, "target", target, "%s, the shape of input", shape_text(input))
   end
-end
-
---- -(target · log(input) + (1 - target) · log(1 - input)), logarithms at least -100. The gradient is PyTorch's, which
---- stays finite where the input is 0 or 1: (input - target) / (input · (1 - input)), the divisor at least 1e-12.
-local function probability_loss(input, target)
-  local x, t = input:detach(), target:detach()
-  local log_of_rest, log_of_it = (-x):log1p():clamp(-100), x:log():clamp(-100)
-  local loss = (t - 1) * log_of_rest - t * log_of_it
-  -- what is added is 0, and has the gradient
-  if not core.is_grad_enabled() then return loss end
-  if input.requires_grad then loss = loss + (input - x) * ((x - t) / (x * (1 - x)):clamp(1e-12)) end
-  if target.requires_grad then loss = loss + (target - t) * (log_of_rest - log_of_it) end
-  return loss
 end
 
 function losses.binary_cross_entropy(input, target, ...)
@@ -248,7 +241,12 @@ function losses.binary_cross_entropy(input, target, ...)
     E.reject(method, "input", input, "probabilities from 0 to 1; for scores, use binary_cross_entropy_with_logits")
   end
   input = input:float()
-  local loss = probability_loss(input, target)
+  local x, t = input:detach(), target:detach()
+  local log_x, log_rest = x:log():clamp(-100), (-x):log1p():clamp(-100)
+  local loss = (t - 1) * log_rest - t * log_x
+  -- As PyTorch: the slope is finite also at 0 and 1. What is added is 0.
+  if input.requires_grad then loss = loss + (input - x) * ((x - t) / ((1 - x) * x):clamp(1e-12)) end
+  if target.requires_grad then loss = loss + (target - t) * (log_rest - log_x) end
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
@@ -260,13 +258,13 @@ function losses.binary_cross_entropy_with_logits(input, target, ...)
   if weight ~= nil then E.check_operand(weight, method, "weight") end
   if positive ~= nil then E.check_operand(positive, method, "pos_weight") end
   reduction = check_reduction(reduction, method)
-  local logarithm = log_sigmoid(input)
-  local loss = (1 - target) * input
-  if positive then
-    loss = loss - ((positive - 1) * target + 1) * logarithm
-  else
-    loss = loss - logarithm
-  end
+  -- (1 - t) x + p ln (1 + e^-x), p = 1 for negative targets, in terms of ln (1 + e^-|x|); in two branches, so that the
+  -- gradient is exact at 0 and keeps its digits where it is small
+  local is_below = input:lt(0)
+  local rest = is_below:where(input, -input):exp():log1p()
+  local hits = positive and positive * target or target
+  if positive then rest = rest * ((positive - 1) * target + 1) end
+  local loss = is_below:where(-hits * input, (1 - target) * input) + rest
   if weight then loss = loss * weight end
   return reduced(loss, reduction)
 end
@@ -288,4 +286,9 @@ function losses.kl_div(input, target, ...)
   return reduced(loss, reduction)
 end
 
+E.with_names(losses, {
+  mse_loss = "MseLossBackward0", smooth_l1_loss = "SmoothL1LossBackward0", huber_loss = "HuberLossBackward0",
+  binary_cross_entropy = "BinaryCrossEntropyBackward0",
+  binary_cross_entropy_with_logits = "BinaryCrossEntropyWithLogitsBackward0",
+})
 return E.with_frames(losses)

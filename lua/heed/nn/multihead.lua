@@ -7,7 +7,7 @@ local init = require "heed.nn.initializers"
 local Module = require "heed.nn.module"
 local points = require "heed.nn.points"
 local repr = require "heed.nn.repr"
-local options, Parameter = core.modules.options, core.nn.Parameter
+local noted, options, Parameter = core.modules.noted, core.modules.options, core.nn.Parameter
 
 local MultiheadAttention = Module.class "MultiheadAttention"
 
@@ -266,6 +266,7 @@ function MultiheadAttention:forward(query, key, value, ...)
   -- PyTorch's layout: a dropout of y draws in memory order
   y = result and result:transpose(1, 2) or (self.out_proj(y:permute(3, 1, 2, 4):reshape(l, b, e)))
   if weights and average then weights = weights:mean(2) end
+  if not listeners then y = noted("ViewBackward0", nil, y) end
   if not batched then return y:squeeze(2), weights and weights:squeeze(1) end
   return self.batch_first and y:transpose(1, 2) or y, weights
 end

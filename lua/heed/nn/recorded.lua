@@ -68,12 +68,10 @@ local function masks(c, q, k, options)
   local mask = options.attn_mask
   if mask ~= nil then
     if c.one_head and mask.ndim == 3 then mask = mask:unsqueeze(2) end
-    local missing = s - mask.shape[mask.ndim]
-    if missing > 0 and mask.shape[mask.ndim] ~= 1 then
-      local shape = {}
-      for d = 1, mask.ndim do shape[d] = d < mask.ndim and mask.shape[d] or missing end
-      local rest = core.zeros(shape)
-      mask = core.cat({ mask, mask.dtype == "bool" and rest:ne(0) or rest - math.huge }, -1)
+    local given = mask.ndim > 0 and mask.shape[mask.ndim] or 1
+    if given ~= 1 and given < s then -- the other keys are hidden
+      local hidden = mask.dtype ~= "bool" and -math.huge or false
+      mask = mask:pad({ 0, s - given }, "constant", hidden)
     end
     if mask.dtype == "bool" then hide(mask:logical_not()) else added = mask end
   end
@@ -170,6 +168,10 @@ return function(m, ...)
   local name = E.class_name(m)
   if options.cache ~= nil then
     E.fail("%s: cache is given while gradients are recorded, and a cache keeps none; call it under no_grad", name)
+  end
+  if name == "CausalAttention" and m.softmax_dim ~= -1 and m.softmax_dim ~= x.ndim then
+    E.fail("%s: softmax_dim is %d; with hooks or parts of one's own it must be that of the keys, -1 or %d", name,
+      m.softmax_dim, x.ndim)
   end
   local list = points.listeners(m) or {}
   local batched = x.ndim == 3

@@ -3,6 +3,7 @@
 local A = require "heed.ops.arguments"
 local E = require "heed.nn.entries"
 local core = require "heed.core"
+local noted = core.modules.noted
 
 local diagonals = {}
 
@@ -47,8 +48,8 @@ function diagonals.diag(x, ...)
   E.check_tensor(x, "diag", "x")
   local offset = A.options("diag", DIAG, 2, x, ...)
   offset = offset == nil and 0 or A.integer(offset, "diag", "diagonal")
-  if x.ndim == 1 then return embed("diag", x, offset, 1, 2) end
-  if x.ndim == 2 then return x:diagonal(offset):clone() end
+  if x.ndim == 1 then return noted("DiagEmbedBackward0", x, embed("diag", x, offset, 1, 2)) end
+  if x.ndim == 2 then return noted("DiagonalBackward0_copy", x, x:diagonal(offset):clone()) end
   return E.reject("diag", "x", x, "a tensor of 1 or 2 dimensions (use diagonal or diag_embed)")
 end
 
@@ -110,4 +111,8 @@ function diagonals.tril_indices(...) return triangle("tril_indices", "tril", ...
 --- triu_indices(row, col, offset = 0): of the upper triangle.
 function diagonals.triu_indices(...) return triangle("triu_indices", "triu", ...) end
 
+E.with_names(diagonals, {
+  diag_embed = "DiagEmbedBackward0", diagflat = "DiagEmbedBackward0", trace = "TraceBackward0",
+  block_diag = "BlockDiagBackward0",
+})
 return E.with_frames(diagonals)

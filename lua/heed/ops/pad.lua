@@ -2,7 +2,9 @@
 
 local A = require "heed.ops.arguments"
 local E = require "heed.nn.entries"
+local compat = require "heed.compat"
 local core = require "heed.core"
+local noted = core.modules.noted
 
 local pads = {}
 
@@ -41,6 +43,10 @@ local POSITIONS = {
     local folded = at % (2 * n - 2)
     return folded:minimum(2 * n - 2 - folded)
   end,
+}
+-- What PyTorch names the results; %d: the number of dimensions that are padded
+local PADDED = {
+  replicate = "ReplicationPad%dDBackward0", circular = "CopySlices", reflect = "ReflectionPad%dDBackward0",
 }
 -- The most elements that can be added at a side of n, and how a message says it.
 local MOST = { replicate = math.huge, circular = 0, reflect = -1 }
@@ -100,8 +106,10 @@ function pads.pad(x, ...)
     end
     pairs_of[d] = { before, after }
   end
-  if mode == "constant" then return constant(x, sizes, pairs_of, value) end
-  return repeating(x, sizes, pairs_of, mode)
+  if mode == "constant" then return noted("ConstantPadNdBackward0", x, constant(x, sizes, pairs_of, value)) end
+  local name = PADDED[mode]
+  if mode ~= "circular" then name = name:format(math.min(math.max(compat.divide(#counts, 2), 1), 3)) end
+  return noted(name, x, repeating(x, sizes, pairs_of, mode))
 end
 
 return E.with_frames(pads)

@@ -184,4 +184,8 @@ function products.cross(x, other, ...)
   return core.stack(part, dim)
 end
 
+E.with_names(products, {
+  bmm = "BmmBackward0", addmm = "AddmmBackward0", addmv = "AddmvBackward0", baddbmm = "BaddbmmBackward0",
+  cross = "LinalgCrossBackward0",
+})
 return E.with_frames(products)

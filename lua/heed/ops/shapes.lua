@@ -192,4 +192,7 @@ function shapes.unflatten(x, ...)
   return x:view(shape)
 end
 
+E.with_names(shapes, {
+  roll = "RollBackward0", tile = "RepeatBackward0", ["repeat"] = "RepeatBackward0", unbind = "UnbindBackward0",
+})
 return E.with_frames(shapes)

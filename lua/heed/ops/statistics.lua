@@ -2,6 +2,7 @@
 
 local A = require "heed.ops.arguments"
 local core = require "heed.core"
+local noted = core.modules.noted
 local E = require "heed.nn.entries"
 
 local statistics = {}
@@ -31,17 +32,6 @@ function statistics.count_nonzero(x, ...)
   return x:ne(0):sum(dim)
 end
 
---- The median of all elements, whose gradient goes in equal parts to the elements that have its value, as in PyTorch.
-local function with_shared_gradient(value, x)
-  if not (core.is_grad_enabled() and value.requires_grad) then return value end
-  local number = value:item()
-  if number ~= number or math.abs(number) == math.huge then return value end
-  value = value:detach()
-  local same = x:eq(value)
-  local zeros = (x - x:detach()):masked_fill(same:logical_not(), 0) -- zeros, with a gradient
-  return value + zeros:sum() / same:sum():item()
-end
-
 --- median(x), or median(x, dim, keepdim = false): values, indices. The lower one of two; nan if there is one.
 function statistics.median(x, ...)
   local dim, keepdim = options_of("median", DIM_KEEPDIM, 2, x, ...)
@@ -68,8 +58,11 @@ function statistics.median(x, ...)
   end
   local shape = keepdim and x.ndim > 0 and value.shape or value:squeeze(along).shape
   value, index = value:reshape(shape), index:reshape(shape)
-  if all then return with_shared_gradient(value, x) end
-  return core.pair(value, index)
+  if not all then return core.pair(noted("MedianBackward1", x, value), index) end
+  if not value.requires_grad then return value end
+  -- the elements that are equal to it share its gradient
+  local equal = value:isnan():item() and x:masked_select(x:isnan()):mean() or x:masked_select(x:eq(value)):amax()
+  return noted("MedianBackward0", x, equal)
 end
 
 -- ---- Quantiles ----------------------------------------------------------------------------------
@@ -167,4 +160,5 @@ function statistics.quantile(x, ...)
   return single and result:select(1, 1):contiguous() or result:contiguous()
 end
 
+E.with_names(statistics, { logsumexp = "LogsumexpBackward0", quantile = "SqueezeBackward4" })
 return E.with_frames(statistics)
