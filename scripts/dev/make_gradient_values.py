@@ -4,7 +4,8 @@ tests/golden/operation_gradients.lua.
     python scripts/dev/make_gradient_values.py [FOLDER] [SEED] [ROUNDS]     (pip install torch==2.13.0 numpy)
 
 A case is {name =, args =, wrt =, weight =, grads =, grad_fn =, special =}: the result y = heed[name](args…), or
-nn.functional's where the name begins with "F.", has that grad_fn, and (y · weight):sum():backward() gives these gradients to the arguments wrt. Dimensions count from 1.
+nn.functional's where the name begins with "F.", has that grad_fn, and (y · weight):sum():backward() gives these
+gradients to the arguments wrt. Dimensions count from 1.
 Gradients are computed in float64; special ones, with nan, infinities and equal elements, in float32, since they differ
 where numbers overflow. Shapes are random, so that another seed and more rounds test more.
 """
@@ -248,8 +249,8 @@ EDGES = torch.tensor([0.0, -0.0, 1, -1, 20, -20, 21, 50, -50, 100, -100, 3e38, -
 
 
 def activations():
-    for name, arguments in (("softplus", ()), ("softplus", (2, 3)), ("softplus", (-1,)), ("logsigmoid", ()), ("elu", ()),
-                            ("elu", (0.3,)), ("leaky_relu", ()), ("leaky_relu", (-0.2,)), ("relu", ()), ("silu", ())):
+    for name, arguments in (("softplus", ()), ("softplus", (2, 3)), ("softplus", (-1,)), ("logsigmoid", ()),
+                            ("elu", ()), ("elu", (0.3,)), ("leaky_relu", ()), ("leaky_relu", (-0.2,)), ("relu", ()), ("silu", ())):
         def f(x, name=name, arguments=arguments):
             return getattr(F, name)(x, *arguments)
         case("F." + name, f, [reals(shape())], list(arguments))
@@ -264,11 +265,11 @@ def losses():
             f, sizes = getattr(F, name), shape(1)
             with_logits = name.endswith("logits")
             whole = torch.tensor([0.0, 1, 0, 1, 0.5, 0, 1, 0, 1])
-            x = torch.tensor([0.0, 0, 1, 1, 0, -1, -1, 5, 5]) if with_logits else torch.tensor([0.0, 0, 1, 1, 0, 0.5, 0.5, 1, 0])
+            x = torch.tensor([0.0, 0, 1, 1, 0, -1, -1, 5, 5] if with_logits else [0.0, 0, 1, 1, 0, 0.5, 0.5, 1, 0])
             for both in (False, True):
                 case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction),
-                     [reals(sizes) if with_logits else torch.rand(sizes), torch.rand(sizes)], [{"reduction": reduction}],
-                     wrt=None if both else [0])
+                     [reals(sizes) if with_logits else torch.rand(sizes), torch.rand(sizes)],
+                     [{"reduction": reduction}], wrt=None if both else [0])
             case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction), [x, whole], [{"reduction": reduction}],
                  is_special=True, wrt=[0])
         for name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
@@ -277,8 +278,8 @@ def losses():
                  [{"reduction": reduction}])
             case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction),
                  [torch.round(reals([17])), torch.round(reals([17]))], [{"reduction": reduction}], is_special=True)
-    for x in (torch.tensor([1.0, 2, 2, 3]), torch.tensor([[3.0, 1], [2, 2]]), torch.tensor([nan, 1, nan]), torch.tensor(3.0)):
-        case("median", torch.median, [x], is_special=True)
+    for x in ([1.0, 2, 2, 3], [[3.0, 1], [2, 2]], [nan, 1, nan], 3.0):
+        case("median", torch.median, [torch.tensor(x)], is_special=True)
 
 
 def main():

@@ -142,6 +142,9 @@ typedef struct heed__attention_scratch {
   _Alignas(HEED__ALIGNMENT) float floats[HEED__ATTENTION_SCRATCH];
 } heed__attention_scratch;
 
+/** Checks operands as the next function does. The data of q, k and v is not read. */
+HEED_MUST_USE
+heed_status heed__attention_check_operands(heed_context *ctx, const heed__attention_operands *operands);
 /** Begins out = softmax(scale · q kᵀ + mask) v. Unless this fails, heed__attention_plan_end must be called;
  * until then the plan, the operands and their tensors must not move. scratch NULL: all memory is allocated.
  * Dropout draws when the plan runs. Errors: SHAPE, DTYPE, ARGUMENT, INDEX, MEMORY. (plan.c) */

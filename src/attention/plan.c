@@ -255,6 +255,15 @@ static heed_status new_kept(heed__attention_plan *p) {
   return heed__tensor_new(p->context, p->operands->function, HEED_BOOL, 3, shape, &p->kept);
 }
 
+heed_status heed__attention_check_operands(heed_context *ctx, const heed__attention_operands *operands) {
+  heed__attention_plan p = {.context = ctx, .operands = operands, .empty = true};
+  const heed_status status = heed__attention_check(&p);
+  heed_tensor_free(p.widened_mask);
+  heed_tensor_free(p.joined[0]);
+  heed_tensor_free(p.joined[1]);
+  return status;
+}
+
 heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *p,
                                        const heed__attention_operands *operands,
                                        heed__attention_scratch *scratch, heed_tensor **out) {

@@ -122,7 +122,9 @@ static int read_forward(lua_State *L) {
   heed_forward_options given = lheed_forward_options(L, FORWARD_OPTIONS, class), own;
   const heed_forward_options *options = &given;
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, taps));
-  LHEED_TRY(L, heed__attention_check_input(m, lheed_tensor(L, FORWARD_INPUT, class, "x")));
+  const heed_tensor *x = lheed_tensor(L, FORWARD_INPUT, class, "x");
+  LHEED_TRY(L, options->cache ? heed__attention_check_input(m, x)
+                              : heed__attention_check_forward((heed_module *)m, x, options));
   heed_context *ctx = lheed_get(L)->context;
   int64_t *heads = NULL, count;
   LHEED_TRY(L, heed__wanted_heads(ctx, class, chosen, a->num_heads, &heads, &count));

@@ -146,7 +146,7 @@ static heed_tensor *tensor_at(lua_State *L, int idx) {
 
 /* noted(name, x, y, …) → y, …: y, or each tensor of the list y, prints as computed by that operation of the
  * list above; unless x, its input, was computed by the same node: then nothing was recorded. */
-static int noted(lua_State *L) {
+static int note_names(lua_State *L) {
   const char *wanted = lua_tostring(L, 1), *name = NULL;
   const heed_tensor *x = tensor_at(L, 2);
   heed_tensor *y = tensor_at(L, 3);
@@ -251,7 +251,7 @@ void lheed_open_grad(lua_State *L) {
   static const luaL_Reg primitives[] = {{"unrecorded", unrecorded},
                                         {"with_modes", with_modes},
                                         {"modes", change_modes},
-                                        {"noted", noted},
+                                        {"noted", note_names},
                                         {NULL, NULL}};
   lua_createtable(L, 0, 1);
   lheed_push_state(L);

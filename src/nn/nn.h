@@ -266,6 +266,10 @@ heed_status heed__check_context_length(const heed_module *m, const char *name, h
  * (attention/inputs.c) */
 HEED_MUST_USE
 heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x);
+/** Checks x and all options of a forward pass without a cache as that pass does. (stages.c) */
+HEED_MUST_USE
+heed_status heed__attention_check_forward(heed_module *m, const heed_tensor *x,
+                                          const heed_forward_options *options);
 /** Whether m can use the cache for `batch` items of `added` new tokens each. Errors: ARGUMENT, SHAPE.
  * (attention/cache.c) */
 HEED_MUST_USE

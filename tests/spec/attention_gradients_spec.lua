@@ -352,4 +352,42 @@ describe("the gradients of an attention module", function()
       end
     end)
   end
+
+  it("of a recorded forward with a part in Lua are the same for every mask, and its errors, too", function()
+    local m = nn.MultiHeadAttention { d_in = 5, d_out = 4, context_length = 6, dropout = 0, num_heads = 2 }
+    local other = m:clone()
+    other.W_query = Same(other.W_query)
+    local x = heed.randn(2, 4, 5)
+    local function outcome(module, options)
+      local y = x:clone():requires_grad_()
+      local ok, result = pcall(module, y, options)
+      if not ok then return (tostring(result):gsub("^[^ ]*:%d+: ", "")) end
+      result:mul(heed.range(1, result:numel()):view(result.shape):sin()):sum():backward()
+      return y.grad
+    end
+    local bool = { dtype = "bool" }
+    for i, options in ipairs {
+      { attn_mask = heed.randn(4, 4) }, { attn_mask = heed.ones(4, 2, bool) }, { attn_mask = heed.randn(4, 3) },
+      { attn_mask = heed.randn(4, 1) }, { attn_mask = heed.randn(3, 3) }, { attn_mask = heed.randn(4, 5) },
+      { key_padding_mask = heed.eye(4):narrow(1, 1, 2):bool() }, { key_padding_mask = heed.ones(2, 3, bool) },
+      { key_padding_mask = heed.ones(2, 4) }, { kv_lengths = { 1, 4 } }, { kv_lengths = { 1, 5 } },
+      { key = heed.randn(2, 3, 5) }, { key = heed.randn(1, 3, 5) }, { key = heed.randn(2, 7, 5) },
+      { key = heed.randn(2, 3, 5), kv_lengths = { 2, 3 } }, { value = heed.randn(2, 4, 5) },
+    } do
+      local wanted, got = outcome(m, options), outcome(other, options)
+      assert.are.equal(type(wanted), type(got), tostring(got))
+      if type(wanted) == "string" then
+        assert.are.equal(wanted, got)
+      else
+        assert.is_true((wanted - got):abs():max():item() <= 1e-5, ("options %d"):format(i))
+      end
+    end
+  end)
+
+  it("are refused with another softmax_dim, which parts in Lua do not have", function()
+    local m = nn.CausalAttention(5, 4, 6, 0, { softmax_dim = 2 })
+    m.W_query = Same(m.W_query)
+    raises("CausalAttention: softmax_dim is 2; with hooks or parts of one's own it must be that of the keys, -1 or 3",
+      function() m(heed.randn(2, 3, 5)) end)
+  end)
 end)

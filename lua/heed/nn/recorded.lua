@@ -67,6 +67,11 @@ local function masks(c, q, k, options)
   local mask = options.attn_mask
   if mask ~= nil then
     if c.one_head and mask.ndim == 3 then mask = mask:unsqueeze(2) end
+    local given = mask.ndim > 0 and mask.shape[mask.ndim] or 1
+    if given ~= 1 and given < s then -- the other keys are hidden
+      local hidden = mask.dtype ~= "bool" and -math.huge or false
+      mask = mask:pad({ 0, s - given }, "constant", hidden)
+    end
     if mask.dtype == "bool" then hide(mask:logical_not()) else added = mask end
   end
   return visible, added, distance

@@ -133,6 +133,26 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   return status;
 }
 
+heed_status heed__attention_check_forward(heed_module *m, const heed_tensor *x,
+                                          const heed_forward_options *options) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  heed__attention_stages p = {.m = m, .options = *options};
+  const heed_status status = heed__stages_choose_tokens(&p, x);
+  if (status != HEED_OK) return status;
+  for (int i = 0; i < 3; i++) { /* [b, h, n, d], [h, n, d] or, for one head, [b, n, d] or [n, d] */
+    const heed_tensor *from = p.from[i];
+    int64_t shape[4];
+    int ndim = 0;
+    if (from->ndim == 3) shape[ndim++] = from->shape[0];
+    if (!a->one_head) shape[ndim++] = i == 0 ? a->num_heads : a->num_kv_heads;
+    shape[ndim++] = from->shape[from->ndim - 2];
+    shape[ndim++] = a->head_dim;
+    heed__header_on_stack(&p.view[i], HEED_FLOAT32, NULL, ndim, shape);
+  }
+  set_operands(&p);
+  return heed__attention_check_operands(m->context, &p.operands);
+}
+
 /* ---- Projections ---- */
 
 /* A row-major float32 tensor for one call, in *scratch if it is given and large enough. */
