@@ -250,7 +250,8 @@ EDGES = torch.tensor([0.0, -0.0, 1, -1, 20, -20, 21, 50, -50, 100, -100, 3e38, -
 
 def activations():
     for name, arguments in (("softplus", ()), ("softplus", (2, 3)), ("softplus", (-1,)), ("logsigmoid", ()),
-                            ("elu", ()), ("elu", (0.3,)), ("leaky_relu", ()), ("leaky_relu", (-0.2,)), ("relu", ()), ("silu", ())):
+                            ("elu", ()), ("elu", (0.3,)), ("leaky_relu", ()), ("leaky_relu", (-0.2,)),
+                            ("relu", ()), ("silu", ())):
         def f(x, name=name, arguments=arguments):
             return getattr(F, name)(x, *arguments)
         case("F." + name, f, [reals(shape())], list(arguments))
