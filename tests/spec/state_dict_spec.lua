@@ -7,6 +7,20 @@ local nn = heed.nn
 
 local function names_of(state) return tensors.names_of(heed.pairs(state)) end
 
+describe("load_state_dict with assign", function()
+  it("makes leaves, also of what was computed, and leaves frozen parameters frozen", function()
+    local before = heed.set_grad_enabled(true)
+    local m = heed.nn.Linear(2, 2)
+    m.weight:requires_grad_(false)
+    local w = heed.nn.Parameter(heed.ones(2, 2))
+    m:load_state_dict({ weight = w * 2, bias = w[1] * 3 }, { assign = true })
+    heed.set_grad_enabled(before)
+    assert.is_false(m.weight.requires_grad)
+    assert.is_true(m.bias.requires_grad and m.bias.is_leaf)
+    assert.are.same({ { 2, 2 }, { 2, 2 } }, m.weight:tolist())
+  end)
+end)
+
 describe("a state dict", function()
   it("contains the parameters by name, in order", function()
     local m = nn.CausalAttention(3, 2, 6, 0, true)

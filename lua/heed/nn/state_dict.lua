@@ -254,7 +254,7 @@ local function like(entry, tensor) return (entry.kind == "parameter" and Paramet
 local function take(loads)
   for _, load in ipairs(loads) do
     E.check_cancel "load_state_dict"
-    local target, value, owner, entry = load.target, load.value, load.owner, load.entry
+    local target, value, owner, entry = load.target, load.value:detach(), load.owner, load.entry
     local own = E.record(owner)
     local fits = own and value.dtype == target.dtype or not own and primitives.takes(owner, entry.name, value)
     if not fits then value = value:to(own and target.dtype or "float32") end
@@ -297,6 +297,11 @@ function M.load(module, state, strict, assign)
   if assign then
     take(loads)
     put(loads)
+    for _, load in ipairs(loads) do -- what is frozen stays frozen
+      if load.target.is_parameter and load.target.dtype == "float32" and not load.target.requires_grad then
+        load.owner[load.entry.name]:requires_grad_(false)
+      end
+    end
   else
     M.copy(loads)
   end
