@@ -132,6 +132,8 @@ heed_status heed_flatten(heed_context *ctx, const heed_tensor *x, int first, int
         ctx, HEED_ARGUMENT,
         "flatten: the first dimension is %d and the last is %d; the first must not be behind the last",
         from + 1, to + 1);
+  if (from == to && x->ndim > 0 && *out == NULL) /* x itself, as in PyTorch: nothing is recorded */
+    return heed__tensor_from_view(ctx, "flatten", x, out);
   sizes[ndim++] = 1; /* the result for a tensor without dimensions */
   for (int d = 0; d < x->ndim; d++) {
     if (d > from && d <= to) {
