@@ -147,6 +147,8 @@ static heed_tensor *tensor_at(lua_State *L, int idx) {
 /* noted(name, x, y, …) → y, …: y, or each tensor of the list y, prints as computed by that operation of the
  * list above; unless x, its input, was computed by the same node: then nothing was recorded. */
 static int note_names(lua_State *L) {
+  if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "noted", "name", "a string");
+  if (lua_gettop(L) < 3) lua_settop(L, 3);
   const char *wanted = lua_tostring(L, 1), *name = NULL;
   const heed_tensor *x = tensor_at(L, 2);
   heed_tensor *y = tensor_at(L, 3);
