@@ -279,6 +279,8 @@ def losses():
                  [{"reduction": reduction}])
             case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction),
                  [torch.round(reals([17])), torch.round(reals([17]))], [{"reduction": reduction}], is_special=True)
+            case("F." + name, lambda x, y, f=f: f(x, y, reduction=reduction),
+                 [torch.tensor([inf, -inf, 1e30, 0, 1]), torch.zeros(5)], [{"reduction": reduction}], is_special=True)
     for x in ([1.0, 2, 2, 3], [[3.0, 1], [2, 2]], [nan, 1, nan], 3.0):
         case("median", torch.median, [torch.tensor(x)], is_special=True)
 

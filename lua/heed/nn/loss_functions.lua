@@ -207,14 +207,19 @@ end
 
 difference("mse_loss", nil, function(d) return d * d end)
 difference("l1_loss", nil, function(d) return d:abs() end)
+-- The square is that of 0 where it is not chosen, so that its gradient is no 0 · inf.
 difference("smooth_l1_loss", { "beta", 1 }, function(d, beta)
   local size = d:abs()
   if beta == 0 then return size end
-  return size:lt(beta):where(size * size * 0.5 / beta, size - 0.5 * beta)
+  local is_small = size:lt(beta)
+  local small = is_small:where(size, 0)
+  return is_small:where(small * small * 0.5 / beta, size - 0.5 * beta)
 end)
 difference("huber_loss", { "delta", 1 }, function(d, delta)
   local size = d:abs()
-  return size:lt(delta):where(size * size * 0.5, (size - 0.5 * delta) * delta)
+  local is_small = size:lt(delta)
+  local small = is_small:where(size, 0)
+  return is_small:where(small * small * 0.5, (size - 0.5 * delta) * delta)
 end)
 
 -- ---- Probabilities ------------------------------------------------------------------------------
