@@ -101,10 +101,6 @@ static heed_status attend(recorded_pass *pass, heed__attention_stages *p, heed_t
   shape[ndim - 1] = a->num_heads * a->head_dim;
   heed_tensor **rows = new_result(pass), **into = new_result(pass), view;
   heed_status status = heed__tensor_new(pass->ctx, name, HEED_FLOAT32, ndim, shape, rows);
-  if (status == HEED_OK && a->alibi) { /* those of the module have no storage, which a gradient could keep */
-    status = heed_alibi_slopes(pass->ctx, a->num_heads, slopes);
-    p->operands.options.alibi_slopes = *slopes;
-  }
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&view, *rows, a);
   status = heed__tensor_from_view(pass->ctx, name, &view, into);
