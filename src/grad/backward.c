@@ -344,13 +344,16 @@ heed_status heed__pass_start(backward_run *run, const char *function, int i, con
   return pend(run, node, y->output, gradient);
 }
 
-/* Puts the name of the called function before the message of the operation that failed. */
+/* Puts the name of the called function before the message of the operation that failed; in place of that of
+ * the pass, which messages of all functions begin with. */
 heed_status heed__name_failure(heed_context *ctx, const char *function, heed_status status) {
   char text[HEED__MESSAGE];
   const size_t length = strlen(function);
   if (status == HEED_OK || (strncmp(ctx->message, function, length) == 0 && ctx->message[length] == ':'))
     return status;
-  snprintf(text, sizeof text, "%s", ctx->message);
+  static const char pass[] = "backward: ";
+  const size_t skipped = strncmp(ctx->message, pass, sizeof pass - 1) == 0 ? sizeof pass - 1 : 0;
+  snprintf(text, sizeof text, "%s", ctx->message + skipped);
   return heed__fail(ctx, status, "%s: %s", function, text);
 }
 

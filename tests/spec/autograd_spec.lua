@@ -378,6 +378,24 @@ describe("with recording on", function()
       assert.are.equal(1, calls)
     end)
 
+    it("is in messages that begin with the called function", function()
+      local y = leaf({ 1, 2 }) * 2
+      y:register_hook(function() return heed.ones(3) end)
+      local text = ": register_hook: the result of the hook is float32 [3]; it must be float32 [2], as the gradient"
+      raises("backward" .. text, function() y:sum():backward() end)
+      local w = leaf { 1, 2 }
+      local z = w * 2
+      z:register_hook(function() return heed.ones(3) end)
+      raises("grad" .. text, function() autograd.grad(z:sum(), w) end)
+      local square = (w * w):sum()
+      heed.no_grad(function() w:add_(1) end)
+      local changed = ": input 1, [2] of mul, was changed in place by add, and its gradient needs the old elements; "
+        .. "use the operation that makes a new tensor, or change a clone"
+      raises("backward" .. changed, function() square:backward() end)
+      raises("grad" .. changed, function() autograd.grad(square, w) end)
+      raises("backward_steps" .. changed, function() for _ in square:backward_steps() do end end)
+    end)
+
     it("is the one that its handle removes, whatever was written in place since", function()
       local x, seen = leaf { 1, 2 }, {}
       local y = x * 2
