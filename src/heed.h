@@ -1225,7 +1225,8 @@ HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_f
  * the next slice returns ARGUMENT and the pass has failed. Dropout draws from a copy of the generator; the
  * last slice stores the new state in the generator, as a forward pass would, unless other calls have drawn
  * from it in the meantime. The generator must live until then. Freeing an unfinished pass has no effect on
- * the cache or the generator. A pass in slices is not recorded: its results have no gradients. */
+ * the cache or the generator. A pass in slices is not recorded, and is refused where a forward pass would be.
+ */
 typedef struct heed_steps heed_steps;
 
 /** m is a MultiHeadAttention, a SelfAttention, or a CausalAttention with its softmax over the keys. x and

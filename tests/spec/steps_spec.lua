@@ -323,3 +323,30 @@ describe("the steps of a forward pass", function()
     end
   end)
 end)
+
+describe("a forward pass in time slices, while gradients are recorded,", function()
+  local before
+  before_each(function() before = heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(before) end)
+
+  local refusal = "steps: gradients are recorded, and a pass in slices has none; call it under no_grad"
+
+  it("is refused, with parts in C or in Lua", function()
+    local m, x = mha(), heed.rand(3, 48)
+    raises(refusal, function() m:steps(x) end)
+    m:register_forward_hook(function() end)
+    raises(refusal, function() m:steps(x) end)
+  end)
+
+  it("runs under no_grad, and where nothing wants a gradient", function()
+    local m, x = mha(), heed.rand(3, 48)
+    heed.no_grad(function() compare(m, x) end)
+    m:requires_grad_(false)
+    local expected = m(x)
+    m:register_forward_hook(function() end)
+    local steps = m:steps(x)
+    steps:advance(math.huge)
+    assert.equal(expected:to_string(), steps.result:to_string())
+    raises(refusal, function() m:steps(x:requires_grad_()) end)
+  end)
+end)

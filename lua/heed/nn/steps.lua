@@ -32,8 +32,20 @@ local function begin(state, m, x, ...)
   state.total = math.floor(math.min(total, 2 ^ 52))
 end
 
+--- Whether a forward pass would be recorded, which one in slices is not.
+local function would_record(m, x)
+  if not core.is_grad_enabled() then return false end
+  for _, parameter in ipairs(m:parameters()) do
+    if parameter.requires_grad then return true end
+  end
+  return E.is_tensor(x) and x.requires_grad
+end
+
 --- m:steps(x, options) for such a module.
 local function new(m, x, ...)
+  if would_record(m, x) then
+    E.fail "steps: gradients are recorded, and a pass in slices has none; call it under no_grad"
+  end
   local given = { primitives.read_steps(m, x, ...) }
   local options = forward_options(given)
   local state = { module = m, seconds = given[1], done = 0 }

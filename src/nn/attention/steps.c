@@ -88,6 +88,10 @@ heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forw
   HEED__ENTER(ctx, steps_name, x, out);
   if ((status = check_steps_class(m, x)) != HEED_OK) return status;
   if ((status = heed__module_read_options(m, &options, &own, need_weights)) != HEED_OK) return status;
+  if (heed__records(m, x, options))
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: gradients are recorded, and a pass in slices has none; call it under no_grad",
+                      steps_name);
   if ((s = heed__allocate(ctx, sizeof *s)) == NULL) return heed__fail_memory(ctx, steps_name, sizeof *s);
   memset(s, 0, sizeof *s);
   s->context = ctx;
