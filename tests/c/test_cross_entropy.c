@@ -328,7 +328,7 @@ static void wrong_arguments_are_refused(void **state) {
   assert_ok(want(&s));
   heed_set_recording(ctx, true);
   assert_fails(ctx, heed_cross_entropy(ctx, logits, s.target, &o, &out), HEED_ARGUMENT,
-               "cross_entropy: weight wants a gradient, and there is none for it; use weight:detach()");
+               "cross_entropy: weight requires a gradient, and has none; use weight:detach()");
   assert_null(out);
   free_all(2, (heed_tensor *[]){logits, none});
   linear_free(&s);

@@ -387,7 +387,7 @@ describe("the gradients of an attention module", function()
   it("are refused with another softmax_dim, which parts in Lua do not have", function()
     local m = nn.CausalAttention(5, 4, 6, 0, { softmax_dim = 2 })
     m.W_query = Same(m.W_query)
-    raises("CausalAttention: softmax_dim is 2; with hooks or parts of one's own it must be that of the keys, -1 or 3",
+    raises("CausalAttention: softmax_dim is 2; with hooks or parts in Lua it must be that of the keys, -1 or 3",
       function() m(heed.randn(2, 3, 5)) end)
   end)
 end)

@@ -169,10 +169,6 @@ return function(m, ...)
   if options.cache ~= nil then
     E.fail("%s: cache is given while gradients are recorded, and a cache keeps none; call it under no_grad", name)
   end
-  if name == "CausalAttention" and m.softmax_dim ~= -1 and m.softmax_dim ~= x.ndim then
-    E.fail("%s: softmax_dim is %d; with hooks or parts of one's own it must be that of the keys, -1 or %d", name,
-      m.softmax_dim, x.ndim)
-  end
   local list = points.listeners(m) or {}
   local batched = x.ndim == 3
   local along = name == "CausalAttention" and m.softmax_dim or -1
