@@ -120,4 +120,4 @@ function M.save(path, what, ...)
   return files.save(path, names, tensors, pairs_of_metadata)
 end
 
-return E.with_frames(M, "save")
+return E.with_frames(M)

@@ -1,8 +1,8 @@
 /* The gradients of all operations, by operation. */
 #include "grad.h"
 
-#define IN(i) HEED__SAVE_INPUT(i)
-#define OUT   HEED__SAVE_OUTPUT
+#define INPUT(i) HEED__SAVE_INPUT(i)
+#define OUTPUT   HEED__SAVE_OUTPUT
 
 static const heed__gradient gradients[HEED__OPS] = {
 #define GRADIENT(op, text, view, ...)                                                                        \
@@ -23,8 +23,8 @@ static const heed__gradient gradients[HEED__OPS] = {
 #include "gradients.def"
 };
 
-#undef IN
-#undef OUT
+#undef INPUT
+#undef OUTPUT
 
 const heed__gradient *heed__gradient_of(heed__op op) {
   return &gradients[op];

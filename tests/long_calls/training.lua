@@ -18,7 +18,7 @@ return function(inputs)
   call("an optimiser for many parameters", function()
     local list = parameters(100000)
     return function() return optim.AdamW(list) end
-  end)
+  end).frames = true
   call("a first step of many parameters", function()
     local list = parameters(100000)
     for _, p in ipairs(list) do p.grad = p end
@@ -47,5 +47,5 @@ return function(inputs)
     local optimiser = optim.SGD(parameters(1))
     local milestones = inputs.copies(1, 3000000)
     return function() return optim.lr_scheduler.MultiStepLR(optimiser, milestones) end
-  end)
+  end).frames = true
 end

@@ -219,7 +219,7 @@ describe("m:clone() of parameters", function()
       for name, p in copy:named_parameters() do
         assert.is_true(p.is_leaf, name)
         assert.is_nil(p.grad, name)
-        flags[#flags + 1] = ("%s %s"):format(name, p.requires_grad)
+        flags[#flags + 1] = ("%s %s"):format(name, tostring(p.requires_grad))
       end
       assert.are.same({ "w true", "frozen false", "part.weight false", "part.bias true" }, flags)
       assert.is_true(copy.list[1].requires_grad and copy.list[1].is_leaf)
