@@ -9,7 +9,7 @@ local support = require "tests.support"
 -- times that with sanitizers.
 local BOUND = os.getenv "ASAN_OPTIONS" and 5 or 0.15
 
-describe("a limit of seconds stops #plain", function()
+describe("a limit of seconds stops #plain #limits", function()
   after_each(function()
     heed.limit { seconds = math.huge }
     for _ = 1, 2 do collectgarbage() end
