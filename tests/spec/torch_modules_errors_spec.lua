@@ -333,7 +333,8 @@ describe("nn.init", function()
     fails("calculate_gain: nonlinearity is a string ('gelu'); it must be 'linear', 'sigmoid', 'tanh', 'relu', " ..
       "'leaky_relu', 'selu' or 'conv1d' to 'conv3d'", init.calculate_gain, "gelu")
     fails("trunc_normal_: a is 9 and b is 8; a must be less than b", init.trunc_normal_, heed.ones(3), { a = 9, b = 8 })
-    fails("trunc_normal_: std is the number 0; it must be a number above 0", init.trunc_normal_, heed.ones(3), { std = 0 })
+    fails("trunc_normal_: std is the number 0; it must be a number above 0", init.trunc_normal_, heed.ones(3),
+      { std = 0 })
     fails("constant_: val is nil; it must be a number", init.constant_, heed.ones(3))
   end)
 

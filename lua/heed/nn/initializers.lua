@@ -92,8 +92,6 @@ function init.kaiming_normal_(x, ...)
   return x:normal_(0, std, { generator = generator })
 end
 
-local TRUNC = { "mean", "std", "a", "b", "generator" }
-
 --- Draws all elements again until each was in [a, b] once.
 local function redraw(x, mean, std, a, b, drawn)
   a, b = core.tensor(a):item(), core.tensor(b):item() -- rounded to float32
@@ -133,7 +131,7 @@ function init.trunc_normal_(x, ...)
   mean = E.number(mean, 0, method, "mean")
   std = E.number(std, 1, method, "std", function(value) return value > 0 end, "a number above 0")
   a, b = E.number(a, -2, method, "a"), E.number(b, 2, method, "b")
-  if not (a < b) then E.fail("%s: a is %s and b is %s; a must be less than b", method, a, b) end
+  if a >= b then E.fail("%s: a is %s and b is %s; a must be less than b", method, a, b) end
   local ends = (core.tensor({ a - mean, b - mean }) / (std * math.sqrt(2))):erf():tolist()
   local draw = (ends[2] - ends[1]) / 2 > LEAST_SHARE and redraw or accept
   draw(x, mean, std, a, b, { generator = generator })
