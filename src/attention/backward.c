@@ -369,6 +369,7 @@ static void free_run(gradient_run *run) {
   heed__attention_plan *const plans[] = {&run->forward, &run->backward};
   for (int i = 0; i < 2; i++) {
     heed_tensor_free(plans[i]->widened_mask);
+    heed__release(run->ctx, plans[i]->intervals);
     heed_tensor_free(plans[i]->joined[0]);
     heed_tensor_free(plans[i]->joined[1]);
   }
