@@ -336,13 +336,25 @@ void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
   if (s != NULL) *s = keys;
 }
 
+void heed__mask_picture_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
+  int64_t n = 16;
+  heed_mask_sizes(m, l, s);
+  const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
+  for (const int64_t *c = code; c < end; c += c[1] + 2) {
+    if (c[0] == HEED__MASK_PREFIX) n = heed__max(n, 2 * heed__min(c[2], INT32_MAX / 4));
+    for (int i = 2; c[0] == HEED__MASK_WINDOW && i < 4; i++)
+      n = heed__max(n, 4 * heed__min(c[i], INT32_MAX / 8));
+  }
+  if (*l == 0) *l = *s > 0 ? *s : n;
+  if (*s == 0) *s = *l;
+}
+
 static void describe_condition(const int64_t *c, char *text, size_t size) {
   int n = 0;
   switch ((heed__mask_kind)c[0]) {
   case HEED__MASK_CAUSAL: snprintf(text, size, "causal()"); break;
   case HEED__MASK_WINDOW:
-    if (c[2] >= 0) n = snprintf(text, size, "window(%lld", (long long)c[2]);
-    if (c[2] < 0) n = snprintf(text, size, "window(nil");
+    n = c[2] >= 0 ? snprintf(text, size, "window(%lld", (long long)c[2]) : snprintf(text, size, "window(nil");
     if (n < 0 || (size_t)n >= size) break;
     if (c[3] >= 0)
       snprintf(text + n, size - (size_t)n, ", %lld)", (long long)c[3]);
