@@ -121,7 +121,7 @@ typedef struct heed__attention_plan {
   bool fuses_weights;   /* the attention kernel writes the only map, that of the weights */
   bool scans;           /* `scan_work` has begun: intervals are found in attn_mask */
   int64_t scan_tasks;
-  uint8_t *merged;      /* [scan_tasks], 1: intervals contain hidden keys */
+  uint8_t *found;       /* [scan_tasks] */
   bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task; tasks of a head */

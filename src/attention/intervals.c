@@ -4,9 +4,13 @@
 
 #include <string.h>
 
+/* What a task found: intervals that contain hidden keys; rows with many keys outside of them. */
+enum { SCAN_MERGED = 1, SCAN_GAINS = 2 };
+
 enum {
   FOUND = 4,            /* most intervals of a row of a boolean mask */
-  MERGES = 32,          /* merges after which a row has one interval */
+  MERGES = 8,           /* merges after which a row has one interval */
+  LEAST_GAIN = 64,      /* keys of a row outside of its intervals that are worth having these */
   SCANNED = 1 << 16,    /* bytes of a mask that a task reads */
   SCAN_ALONE = 1 << 20, /* bytes that one thread reads before another wakes up */
 };
@@ -178,6 +182,13 @@ static bool scan_row(int32_t *to, const uint8_t *x, int64_t first, int64_t last)
   return merges == 0;
 }
 
+/* Whether many of the keys first…last-1 are outside of the intervals. */
+static bool gains(const int32_t *intervals, int64_t first, int64_t last) {
+  int64_t left = last - first;
+  for (int k = 0; k < FOUND; k++) left -= intervals[2 * k + 1] - intervals[2 * k];
+  return left >= LEAST_GAIN;
+}
+
 /* The rows of a task. */
 static int64_t scan_rows(const heed__attention_plan *p) {
   return heed__max(SCANNED / heed__max(p->key_length, 1), 1);
@@ -189,7 +200,7 @@ static bool run_scan(void *plan, int64_t task, int slot, int64_t *position) {
   const int ndim = x->ndim - 2, rows_dim = ndim;
   const int64_t rows = scan_rows(p), all = x->numel, l = x->shape[rows_dim];
   const bool window = l == p->query_length && !p->lengths;
-  uint8_t merged = 0;
+  uint8_t found = 0;
   (void)slot, (void)position;
   for (int64_t row = task * rows; row < heed__min((task + 1) * rows, all); row++) {
     const uint8_t *from = (const uint8_t *)p->mask.data;
@@ -200,9 +211,11 @@ static bool run_scan(void *plan, int64_t task, int slot, int64_t *position) {
       rest = next;
     }
     if (window) heed__attention_window(&p->task, row % l, &first, &last);
-    merged |= !scan_row(p->intervals + row * 2 * FOUND, from, first, last);
+    int32_t *to = p->intervals + row * 2 * FOUND;
+    if (!scan_row(to, from, first, last)) found |= SCAN_MERGED;
+    if (gains(to, first, last)) found |= SCAN_GAINS;
   }
-  p->merged[task] = merged;
+  p->found[task] = found;
   return true;
 }
 
@@ -221,7 +234,7 @@ heed_status heed__attention_scan_begin(heed__attention_plan *p, int workers) {
   const heed_status status = new_intervals(p, ndim, lead, lead[ndim], FOUND, (size_t)tasks / 4 + 1, &behind);
   if (status) return status;
   p->interval_header.numel = rows;
-  p->merged = (uint8_t *)behind;
+  p->found = (uint8_t *)behind;
   heed__attention_set_intervals(p);
   if (rows * p->key_length < SCAN_ALONE) workers = 1;
   heed__work_begin(p->context, &p->scan_work, workers, tasks, run_scan, p);
@@ -233,9 +246,13 @@ heed_status heed__attention_scan_begin(heed__attention_plan *p, int workers) {
 bool heed__attention_scan_run(heed__attention_plan *p) {
   if (!p->scans) return true;
   if (!heed__work_run(p->context, &p->scan_work)) return false;
-  uint8_t merged = 0;
-  for (int64_t i = 0; i < p->scan_tasks; i++) merged |= p->merged[i];
-  if (!merged) p->task.visible = NULL; /* the intervals say all */
+  uint8_t found = 0;
+  for (int64_t i = 0; i < p->scan_tasks; i++) found |= p->found[i];
+  if (!(found & SCAN_MERGED)) p->task.visible = NULL; /* the intervals say all */
+  if (found == SCAN_MERGED) {
+    p->task.intervals = NULL;
+    p->task.interval_count = 0;
+  }
   heed__attention_scan_end(p);
   return true;
 }

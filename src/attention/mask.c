@@ -64,7 +64,7 @@ static heed_status check_list(heed_context *ctx, const char *function, const cha
 heed_status heed_mask_causal(heed_context *ctx, heed_mask **out) {
   static const char function[] = "mask.causal";
   HEED__ENTER(ctx, function, out);
-  int64_t *at;
+  int64_t *at = NULL;
   const heed_status status = check_unset(ctx, function, out);
   return status ? status : new_mask(ctx, function, HEED__MASK_CAUSAL, 0, out, &at);
 }
@@ -72,7 +72,7 @@ heed_status heed_mask_causal(heed_context *ctx, heed_mask **out) {
 heed_status heed_mask_window(heed_context *ctx, const heed_window *window, heed_mask **out) {
   static const char function[] = "mask.window";
   HEED__ENTER(ctx, function, window, out);
-  int64_t *at;
+  int64_t *at = NULL;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
   if (!status) status = heed__check_window(ctx, function, window);
@@ -87,7 +87,7 @@ heed_status heed_mask_window(heed_context *ctx, const heed_window *window, heed_
 heed_status heed_mask_prefix(heed_context *ctx, int64_t n, heed_mask **out) {
   static const char function[] = "mask.prefix";
   HEED__ENTER(ctx, function, out);
-  int64_t *at;
+  int64_t *at = NULL;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
   if (!status && n < 0)
@@ -102,7 +102,7 @@ heed_status heed_mask_prefix(heed_context *ctx, int64_t n, heed_mask **out) {
 heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, heed_mask **out) {
   static const char function[] = "mask.documents";
   HEED__ENTER(ctx, function, lengths, out);
-  int64_t *at, sum = 0;
+  int64_t *at = NULL, sum = 0;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
   if (!status) status = check_list(ctx, function, "lengths", lengths);
@@ -130,7 +130,7 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
 heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_mask **out) {
   static const char function[] = "mask.tree";
   HEED__ENTER(ctx, function, parents, out);
-  int64_t *at;
+  int64_t *at = NULL;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
   if (!status) status = check_list(ctx, function, "parents", parents);
@@ -223,7 +223,7 @@ heed_status heed_mask_intervals(heed_context *ctx, const heed_tensor *t, heed_ma
   static const char function[] = "mask.intervals";
   HEED__ENTER(ctx, function, t, out);
   char text[HEED__SHAPE_TEXT];
-  int64_t *at;
+  int64_t *at = NULL;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
   if (!status) status = heed__check_dtype(ctx, function, "t", t, HEED_INT64);
@@ -258,7 +258,7 @@ heed_status heed_mask_both(const heed_mask *a, const heed_mask *b, heed_mask **o
   heed_status status = check_unset(ctx, function, out);
   if (status) return status;
   int ndim = 0;
-  int64_t shape[HEED_MAX_DIMS], *at;
+  int64_t shape[HEED_MAX_DIMS], *at = NULL;
   if (!heed__mask_broadcast(a, &ndim, shape) || !heed__mask_broadcast(b, &ndim, shape))
     return heed__fail(ctx, HEED_SHAPE,
                       "%s: the leading sizes of the two masks' intervals differ; they must broadcast",
@@ -275,7 +275,7 @@ heed_status heed_mask_both(const heed_mask *a, const heed_mask *b, heed_mask **o
 heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t i, int64_t heads,
                                heed_mask **out) {
   int ndim = 0;
-  int64_t shape[HEED_MAX_DIMS], words = -2, *at;
+  int64_t shape[HEED_MAX_DIMS], words = -2, *at = NULL;
   (void)heed__mask_broadcast(m, &ndim, shape);
   *out = NULL;
   if (ndim == 0) {

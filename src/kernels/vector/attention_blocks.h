@@ -392,19 +392,23 @@ static bool part_of_row(const heed__attention_task *t, int64_t i, int64_t begin,
 }
 
 /* Narrows the block to the keys between those that the task's rows see by position and intervals; begin stays
- * a multiple of ATTEND_WORD. */
-static void narrow_block(seen *e, const heed__attention_task *t) {
+ * a multiple of ATTEND_WORD. Returns the first key from the block's on that a row sees, perhaps behind it; or
+ * the number of keys. */
+static int64_t narrow_block(seen *e, const heed__attention_task *t) {
   const int64_t begin = e->first + e->begin, end = e->first + e->count;
-  int64_t low = end, high = begin;
-  for (int64_t i = t->first; i < t->last && (low > begin || high < end); i++) {
+  int64_t next = t->key_length, high = begin;
+  for (int64_t i = t->first; i < t->last && (next > begin || high < end); i++) {
     int64_t from, to;
-    (void)part_of_row(t, i, begin, end, &from, &to);
+    (void)part_of_row(t, i, begin, t->key_length, &from, &to);
     if (from >= to) continue;
-    low = heed__min(low, from);
+    next = heed__min(next, from);
+    if (from >= end) continue;
+    if (to > end) (void)part_of_row(t, i, begin, end, &from, &to);
     high = heed__max(high, to);
   }
-  e->begin = heed__max(e->begin, round_down(low - e->first, ATTEND_WORD));
+  e->begin = heed__max(e->begin, round_down(heed__min(next, end) - e->first, ATTEND_WORD));
   e->count = high - e->first;
+  return next;
 }
 
 /* The same bounds as those of two windows in `see`, of rows i0…last with intervals. Returns whether a row has
