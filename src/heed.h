@@ -970,7 +970,7 @@ HEED_CALL heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t offs
  * [..., l / block, s / block], both rounded up. Errors: as above. */
 HEED_CALL heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t offset, int64_t block,
                            heed_tensor **out);
-/** The numbers of queries and keys that the mask is made for; 0: any. Either pointer may be NULL. */
+/** The numbers of queries and keys that the mask is made for; -1: any. Either pointer may be NULL. */
 HEED_API void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s);
 /** The mask in one line, "causal() & documents(3)", cut to size - 1 bytes. */
 HEED_API void heed_mask_describe(const heed_mask *m, char *text, size_t size);

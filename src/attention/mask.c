@@ -320,7 +320,7 @@ heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t
 /* ---- Sizes and text ---- */
 
 void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
-  int64_t queries = 0, keys = 0;
+  int64_t queries = -1, keys = -1;
   if (m != NULL) {
     const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
     for (const int64_t *c = code; c < end; c += c[1] + 2) {
@@ -328,7 +328,7 @@ void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
       if (c[0] == HEED__MASK_TREE) queries = keys = c[2];
       if (c[0] != HEED__MASK_INTERVALS) continue;
       const int64_t *x = c + 5 + c[2];
-      if (c[3] > 1 || queries == 0) queries = c[3];
+      if (c[3] > 1 || queries < 0) queries = c[3];
       for (; x < c + 2 + c[1]; x += 2) keys = heed__max(keys, x[1]);
     }
   }
@@ -345,8 +345,8 @@ void heed__mask_picture_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
     for (int i = 2; c[0] == HEED__MASK_WINDOW && i < 4; i++)
       n = heed__max(n, 4 * heed__min(c[i], INT32_MAX / 8));
   }
-  if (*l == 0) *l = *s > 0 ? *s : n;
-  if (*s == 0) *s = *l;
+  if (*l < 0) *l = *s > 0 ? *s : n;
+  if (*s < 0) *s = *l;
 }
 
 static void describe_condition(const int64_t *c, char *text, size_t size) {

@@ -133,12 +133,12 @@ static int mask_band(lua_State *L) {
 /* The numbers of queries and keys in the slots 2 and 3; by default those that the mask is made for. */
 static void read_sizes(lua_State *L, const char *function, const heed_mask *m, int64_t *l, int64_t *s) {
   heed_mask_sizes(m, l, s);
-  if (lua_isnil(L, 2) && *l == 0)
+  if (lua_isnil(L, 2) && *l < 0)
     lheed_error(L, "%s: L is missing; give the number of queries, as this mask is for any", function);
   if (!lua_isnil(L, 2)) *l = lheed_integer(L, 2, function, "L");
   if (!lua_isnil(L, 3))
     *s = lheed_integer(L, 3, function, "S");
-  else if (*s == 0)
+  else if (*s < 0)
     *s = *l;
 }
 
