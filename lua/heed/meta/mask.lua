@@ -74,5 +74,3 @@ function mask.tree(parents) end
 ---@return heed.Mask
 ---@nodiscard
 function mask.intervals(t) end
-
-return mask
