@@ -64,8 +64,8 @@ local OTHERS = { -- of the graph that operations leave behind, and of optimisers
 }
 
 --- The operations that heed.h declares: functions of a context and of tensors that neither make a tensor from
---- memory (heed_tensor_…), nor masks, nor read or write files. declared[name] is the number of tensors that it reads, as in
---- ops.def, and true for the members of a list, which share one declaration.
+--- memory (heed_tensor_…), nor make masks, nor read or write files. declared[name] is the number of tensors that it
+--- reads, as in ops.def, and true for the members of a list, which share one declaration.
 function operations.declared(header)
   header = plain(header or support.read "src/heed.h")
   local declared = {}

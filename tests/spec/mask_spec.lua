@@ -47,7 +47,8 @@ function makers.intervals(n)
   local ranges = {}
   for i = 1, n do
     local middle = math.max(2, n - i)
-    ranges[i] = { { 1, i % 3 }, { 1 + i % 3, math.max(i % 3, middle - 2) }, { 1, 0 }, { math.min(middle + 1, n + 1), n } }
+    ranges[i] = { { 1, i % 3 }, { 1 + i % 3, math.max(i % 3, middle - 2) }, { 1, 0 },
+      { math.min(middle + 1, n + 1), n } }
   end
   return mask.intervals(ranges), function(i, j)
     for _, range in ipairs(ranges[i]) do
@@ -206,7 +207,8 @@ describe("a mask value", function()
     local m, shows = makers.documents(900)
     for _, l in ipairs { 1, 3, 8 } do
       local q, k, v = heed.randn(2, 4, l, 16), heed.randn(2, 2, l, 16), heed.randn(2, 2, l, 16)
-      local options = { attn_mask = m, past_key = heed.randn(2, 2, 900 - l, 16), past_value = heed.randn(2, 2, 900 - l, 16) }
+      local past_key, past_value = heed.randn(2, 2, 900 - l, 16), heed.randn(2, 2, 900 - l, 16)
+      local options = { attn_mask = m, past_key = past_key, past_value = past_value }
       local got, taps
       options.need_weights = { "weights" }
       got, taps = attention(q, k, v, options)
@@ -226,7 +228,7 @@ describe("a mask value", function()
 
   it("gives zeros to a query that sees no key, and lets no nan of a hidden key through", function()
     local q, k, v = random(1, 40, 8)
-    local m = mask.intervals { { { 3, 10 }, { 20, 31 } } } & mask.window(100) or nil
+    local m = mask.intervals({ { { 3, 10 }, { 20, 31 } } }):both(mask.window(100))
     k[1][15], v[1][15], k[1][2], v[1][40] = heed.nan, heed.nan, heed.inf, heed.nan
     local out = attention(q, k, v, { attn_mask = m })
     assert.is_true(out:abs():lt(math.huge):all():item())
@@ -318,7 +320,8 @@ describe("a mask value in modules", function()
       for _, range in ipairs { { 1, 100 }, { 101, 101 }, { 102, 120 }, { 121, 150 } } do
         local n = range[2]
         local so_far = { 40, math.min(70, n - 40), math.max(0, n - 110) }
-        parts[#parts + 1] = mha(x:narrow(2, range[1], n - range[1] + 1), { cache = cache, attn_mask = mask.documents(so_far) })
+        local new = x:narrow(2, range[1], n - range[1] + 1)
+        parts[#parts + 1] = mha(new, { cache = cache, attn_mask = mask.documents(so_far) })
       end
       tensors.close(whole, heed.cat(parts, 2), 2e-6)
     end
@@ -415,14 +418,14 @@ describe("masks are refused", function()
     fails("mask.tree: the parent of node 2 is 3; it must be an earlier node, or 0 for a root", mask.tree, { 0, 3, 1 })
     fails("mask.tree: the parent of node 1 is 1; it must be 0, as the first node is a root", mask.tree, { 1 })
     fails("mask.tree: the parent of node 2 is -1; it must be an earlier node, or 0 for a root", mask.tree, { 0, -1 })
-    fails("mask.intervals: t is [2, 2]; it must be [..., queries, intervals, 2], the first and last key of each interval",
-      mask.intervals, { { 1, 2 }, { 3, 4 } })
-    fails("mask.intervals: interval 2 of query 1 begins at key 3, and one before it ends at key 4; intervals must be in "
-      .. "order and must not overlap", mask.intervals, { { { 1, 4 }, { 3, 5 } } })
-    fails("mask.intervals: interval 1 of query 2 is from 5 to 3; its last key must not be before its first (write {1, 0} "
-      .. "for an empty one)", mask.intervals, { { { 1, 4 } }, { { 5, 3 } } })
-    fails("mask.intervals: interval 1 of query 1 is from 0 to 3; keys count from 1 to at most 2147483647", mask.intervals,
-      { { { 0, 3 } } })
+    fails("mask.intervals: t is [2, 2]; it must be [..., queries, intervals, 2], the first and last key of each "
+      .. "interval", mask.intervals, { { 1, 2 }, { 3, 4 } })
+    fails("mask.intervals: interval 2 of query 1 begins at key 3, and one before it ends at key 4; intervals must be "
+      .. "in order and must not overlap", mask.intervals, { { { 1, 4 }, { 3, 5 } } })
+    fails("mask.intervals: interval 1 of query 2 is from 5 to 3; its last key must not be before its first (write "
+      .. "{1, 0} for an empty one)", mask.intervals, { { { 1, 4 } }, { { 5, 3 } } })
+    fails("mask.intervals: interval 1 of query 1 is from 0 to 3; keys count from 1 to at most 2147483647",
+      mask.intervals, { { { 0, 3 } } })
     for _, make in ipairs { mask.documents, mask.tree, mask.intervals } do
       assert.is_false((pcall(make, { 1.5 })))
       assert.is_false((pcall(make, "abc")))
