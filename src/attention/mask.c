@@ -48,12 +48,12 @@ heed_context *heed_mask_context(const heed_mask *m) {
 }
 
 /* Element i of an int64 tensor of one dimension. */
-static int64_t number_at(const heed_tensor *x, int64_t i) {
+static int64_t mask_number(const heed_tensor *x, int64_t i) {
   return ((const int64_t *)(const void *)x->data)[i * x->stride[0]];
 }
 
-static heed_status check_list(heed_context *ctx, const char *function, const char *argument,
-                              const heed_tensor *x) {
+static heed_status check_mask_list(heed_context *ctx, const char *function, const char *argument,
+                                   const heed_tensor *x) {
   char text[HEED__SHAPE_TEXT];
   const heed_status status = heed__check_dtype(ctx, function, argument, x, HEED_INT64);
   if (status || x->ndim == 1) return status;
@@ -105,10 +105,10 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
   int64_t *at = NULL, sum = 0;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
-  if (!status) status = check_list(ctx, function, "lengths", lengths);
+  if (!status) status = check_mask_list(ctx, function, "lengths", lengths);
   const int64_t count = status ? 0 : lengths->shape[0];
   for (int64_t i = 0; !status && i < count; i++) {
-    const int64_t length = number_at(lengths, i);
+    const int64_t length = mask_number(lengths, i);
     if (length < 0)
       status = heed__fail(ctx, HEED_ARGUMENT, "%s: length %lld is %lld; it must be at least 0", function,
                           (long long)i + 1, (long long)length);
@@ -122,7 +122,7 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
   if (status) return status;
   *at++ = count;
   sum = 0;
-  for (int64_t i = 0; i < count; i++) at[i] = sum += number_at(lengths, i);
+  for (int64_t i = 0; i < count; i++) at[i] = sum += mask_number(lengths, i);
   *out = m;
   return HEED_OK;
 }
@@ -133,13 +133,13 @@ heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_m
   int64_t *at = NULL;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
-  if (!status) status = check_list(ctx, function, "parents", parents);
+  if (!status) status = check_mask_list(ctx, function, "parents", parents);
   const int64_t n = status ? 0 : parents->shape[0];
   if (!status && n > INT32_MAX / 4)
     status = heed__fail(ctx, HEED_ARGUMENT, "%s: there are %lld nodes; there must be at most %d", function,
                         (long long)n, INT32_MAX / 4);
   for (int64_t i = 0; !status && i < n; i++) {
-    const int64_t parent = number_at(parents, i);
+    const int64_t parent = mask_number(parents, i);
     if (parent < 0 || parent > i)
       status = heed__fail(ctx, HEED_INDEX, "%s: the parent of node %lld is %lld; it must be %s", function,
                           (long long)i + 1, (long long)parent,
@@ -150,13 +150,13 @@ heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_m
   /* counts[i], the intervals of node i, stand where `next` does until that is known. */
   int64_t *top = at + 2, *next = top + n, most = 0;
   for (int64_t i = 0; i < n; i++) {
-    const int64_t parent = number_at(parents, i) - 1;
+    const int64_t parent = mask_number(parents, i) - 1;
     const bool follows = i > 0 && parent == i - 1;
     top[i] = follows ? top[parent] : i;
     next[i] = parent < 0 ? 1 : next[parent] + !follows;
     most = heed__max(most, next[i]);
   }
-  for (int64_t i = 0; i < n; i++) next[i] = number_at(parents, top[i]) - 1;
+  for (int64_t i = 0; i < n; i++) next[i] = mask_number(parents, top[i]) - 1;
   at[0] = n;
   at[1] = most;
   *out = m;

@@ -243,7 +243,7 @@ static heed_status visit_mask(const heed_mask *m, const char *function, const he
   return status;
 }
 
-static heed_status check_sizes(const heed_mask *m, const char *function, const heed__mask_call *call) {
+static heed_status check_mask_sizes(const heed_mask *m, const char *function, const heed__mask_call *call) {
   const int64_t given[] = {call->l, call->s, call->offset};
   static const char *const names[] = {"the number of queries", "the number of keys", "offset"};
   for (int i = 0; i < 3; i++) {
@@ -271,7 +271,7 @@ heed_status heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t of
   heed_context *ctx = heed_mask_context(m);
   HEED__ENTER(ctx, function, out);
   const heed__mask_call call = {l, s, offset};
-  heed_status status = check_sizes(m, function, &call);
+  heed_status status = check_mask_sizes(m, function, &call);
   if (status) return status;
   int64_t shape[HEED_MAX_DIMS + 2];
   int ndim = 0;
@@ -313,7 +313,7 @@ heed_status heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t o
   heed_context *ctx = heed_mask_context(m);
   HEED__ENTER(ctx, function, out);
   const heed__mask_call call = {l, s, offset};
-  heed_status status = check_sizes(m, function, &call);
+  heed_status status = check_mask_sizes(m, function, &call);
   if (status) return status;
   if (block < 1 || block > INT32_MAX)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: block is %lld; it must be from 1 to %d", function,

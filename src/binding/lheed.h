@@ -335,7 +335,8 @@ void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
 /** The generator, or the cache, at idx; NULL for nil. (lrandom.c, lcache.c) */
 heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);
 heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name);
-/** The option attn_mask at idx: a tensor, or NULL for nil and for a heed.Mask, which *mask receives. (lmask.c)
+/** The option attn_mask at idx: a tensor, or NULL for nil and for a heed.Mask, which *mask receives.
+ * (lmask.c)
  */
 const heed_tensor *lheed_opt_attn_mask(lua_State *L, int idx, const char *function, const heed_mask **mask);
 

@@ -5,7 +5,7 @@
 #include "../attention/attention.h"
 #include "lheed.h"
 
-static const char methods_key = 0; /* in the registry: the methods by name */
+static const char mask_methods_key = 0; /* in the registry: the methods by name */
 
 static void release_mask(void *object) {
   heed_mask_release(object);
@@ -131,7 +131,7 @@ static int mask_band(lua_State *L) {
 }
 
 /* The numbers of queries and keys in the slots 2 and 3; by default those that the mask is made for. */
-static void read_sizes(lua_State *L, const char *function, const heed_mask *m, int64_t *l, int64_t *s) {
+static void read_mask_sizes(lua_State *L, const char *function, const heed_mask *m, int64_t *l, int64_t *s) {
   heed_mask_sizes(m, l, s);
   if (lua_isnil(L, 2) && *l < 0)
     lheed_error(L, "%s: L is missing; give the number of queries, as this mask is for any", function);
@@ -150,7 +150,7 @@ static int mask_dense(lua_State *L) {
   lheed_arguments(L, function, 4);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_mask *m = mask_argument(L, 1, function, "self");
-  read_sizes(L, function, m, &l, &s);
+  read_mask_sizes(L, function, m, &l, &s);
   const int64_t offset = lheed_opt_integer(L, 4, function, "offset", 0);
   LHEED_TRY(L, heed_mask_dense(m, l, s, offset, out));
   return lheed_return(L, 1);
@@ -164,7 +164,7 @@ static int mask_count_blocks(lua_State *L) {
   lheed_arguments(L, function, 5);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_mask *m = mask_argument(L, 1, function, "self");
-  read_sizes(L, function, m, &l, &s);
+  read_mask_sizes(L, function, m, &l, &s);
   const int64_t block = lheed_opt_integer(L, 4, function, "block", 128);
   const int64_t offset = lheed_opt_integer(L, 5, function, "offset", 0);
   LHEED_TRY(L, heed_mask_blocks(m, l, s, offset, block, out));
@@ -214,7 +214,8 @@ static int mask_tostring(lua_State *L) {
   double pairs = (double)l * (double)s;
   for (int d = 1; d < ndim - 1; d++) pairs *= (double)heed_tensor_shape(*counts)[d - 1];
   char share[32];
-  snprintf(share, sizeof share, "%.2f", pairs > 0 ? 100 * (1 - visible / pairs) : 0.0);
+  const int hidden = pairs > 0 ? (int)(1e4 * (1 - visible / pairs) + 0.5) : 0; /* hundredths of a percent */
+  snprintf(share, sizeof share, "%d.%02d", hidden / 100, hidden % 100);
   luaL_Buffer b;
   luaL_buffinit(L, &b);
   lua_pushfstring(L, "heed.mask.%s, %I x %I, %s%% hidden", text, (LUAI_UACINT)l, (LUAI_UACINT)s, share);
@@ -229,7 +230,7 @@ static int mask_tostring(lua_State *L) {
 }
 
 static int mask_index(lua_State *L) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &methods_key);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &mask_methods_key);
   lua_pushvalue(L, 2);
   if (lua_rawget(L, -2) != LUA_TNIL) return 1;
   mask_argument(L, 1, "__index", "self");
@@ -269,5 +270,5 @@ void lheed_open_mask(lua_State *L) {
   lheed_add(L, "modules", primitives);
   lua_createtable(L, 0, 3);
   lheed_setfuncs(L, methods);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &mask_methods_key);
 }
