@@ -116,6 +116,8 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
       status = heed__fail(ctx, HEED_ARGUMENT,
                           "%s: the lengths add up to more than %d; they must be at most that many tokens",
                           function, INT32_MAX);
+    else if (heed__is_due_at(&ctx->pace, i))
+      status = heed__stopped(ctx, function);
     sum += status ? 0 : length;
   }
   if (!status) status = new_mask(ctx, function, HEED__MASK_DOCUMENTS, count + 1, &m, &at);

@@ -466,13 +466,7 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
     const int64_t first = start + block * a.block;
     seen e = {.first = first, .begin = heed__max(begin - first, 0), .count = heed__min(end - first, a.block)};
     int finite = -1;
-    if (t->intervals) {
-      const int64_t next = narrow_block(&e, t);
-      if (e.begin >= e.count && block > 0 && block < blocks - 1) { /* go on with the next that is not empty */
-        block = heed__max(block, heed__min((next - start) / a.block, blocks - 1) - 1);
-        continue;
-      }
-    }
+    if (t->intervals && skips_block(&e, t, start, a.block, blocks, &block)) continue;
     for (; at < strips; at++) {
       const attend_strip s = strip_of(&a, at * ATTEND_STRIP, blocks > 1);
       if (block == 0) begin_strip(&a, &s, sink);

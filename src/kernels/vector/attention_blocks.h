@@ -411,6 +411,16 @@ static int64_t narrow_block(seen *e, const heed__attention_task *t) {
   return next;
 }
 
+/* The same for block *block of `blocks` of `size` keys from `start` on. If it is empty, and neither the first
+ * nor the last, *block becomes the last of those that are, before the next that is not. */
+static bool skips_block(seen *e, const heed__attention_task *t, int64_t start, int64_t size, int64_t blocks,
+                        int64_t *block) {
+  const int64_t next = (narrow_block(e, t) - start) / size;
+  if (e->begin < e->count || *block == 0 || *block == blocks - 1) return false;
+  *block = heed__max(*block, heed__min(next, blocks - 1) - 1);
+  return true;
+}
+
 /* The same bounds as those of two windows in `see`, of rows i0…last with intervals. Returns whether a row has
  * several intervals in the block. */
 static bool see_intervals(const heed__attention_task *t, const seen *e, int64_t i0, int64_t last,
