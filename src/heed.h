@@ -940,7 +940,46 @@ typedef struct heed_window {
   int64_t left, right; /* at least 0 */
 } heed_window;
 
-/* Zeros mean that an option is not used. A key is visible only if the mask, causality, the window and the
+/* Masks as values: which keys a query sees, in memory proportional to the queries; attention does work for
+ * the visible keys alone. Masks do not change and are reference-counted; heed_mask_release frees one. Every
+ * function makes a new mask, in *out, which must be NULL before. A query's position is its number plus the
+ * call's offset (below). Errors: ARGUMENT, MEMORY, and those named. */
+typedef struct heed_mask heed_mask;
+/** A query sees the keys up to its own position. */
+HEED_CALL heed_mask_causal(heed_context *ctx, heed_mask **out);
+HEED_CALL heed_mask_window(heed_context *ctx, const heed_window *window, heed_mask **out);
+/** The keys are documents of these lengths (int64 [b], which add up to the number of keys), one after
+ * another; a query sees the keys of the document of its position. Errors: DTYPE, SHAPE. */
+HEED_CALL heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, heed_mask **out);
+/** A query sees the first n keys and those up to its own position. */
+HEED_CALL heed_mask_prefix(heed_context *ctx, int64_t n, heed_mask **out);
+/** The queries are the nodes of a tree: parents (int64 [l]) has the number of each one's parent, from 1 and
+ * earlier than its own, or 0 for a root. A query sees the keys of itself and its ancestors; the key of a node
+ * is the one at its position. Keys before the first node, of a cache, are visible to all. Errors: DTYPE,
+ * SHAPE, INDEX. */
+HEED_CALL heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_mask **out);
+/** t, int64 [..., l, r, 2], has r intervals of visible keys for each query, in order and without overlap:
+ * their first and last keys, from 1; {1, 0} is empty. Its leading sizes broadcast to [..., hq]; l may be 1. t
+ * is copied. Errors: DTYPE, SHAPE, INDEX. */
+HEED_CALL heed_mask_intervals(heed_context *ctx, const heed_tensor *t, heed_mask **out);
+/** A query sees the keys that both masks show. Errors: SHAPE. */
+HEED_CALL heed_mask_both(const heed_mask *a, const heed_mask *b, heed_mask **out);
+HEED_API heed_mask *heed_mask_retain(heed_mask *m);
+HEED_API void heed_mask_release(heed_mask *m); /* NULL is allowed */
+HEED_API heed_context *heed_mask_context(const heed_mask *m);
+/** The mask for l queries, from position offset + 1 on, and s keys: bool [..., l, s], true where visible.
+ * Errors: SHAPE, INDEX (a mask for other sizes). */
+HEED_CALL heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t offset, heed_tensor **out);
+/** How many of the pairs of a query and a key are visible, in blocks of that many queries and keys: int64
+ * [..., l / block, s / block], both rounded up. Errors: as above. */
+HEED_CALL heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t offset, int64_t block,
+                           heed_tensor **out);
+/** The numbers of queries and keys that the mask is made for; -1: any. Either pointer may be NULL. */
+HEED_API void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s);
+/** The mask in one line, "causal() & documents(3)", cut to size - 1 bytes. */
+HEED_API void heed_mask_describe(const heed_mask *m, char *text, size_t size);
+
+/* Zeros mean that an option is not used. A key is visible only if the masks, causality, the window and the
  * lengths all allow it. offset is the past length p with past keys, kv_lengths[b] - l with lengths (possibly
  * negative), otherwise 0. */
 typedef struct heed_attention_options {
@@ -961,6 +1000,7 @@ typedef struct heed_attention_options {
   const heed_tensor *sinks;        /* float32 [hq]: a logit that takes part of the weight but has no value.
                                       arXiv:2309.17453 */
   const struct heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
+  const heed_mask *mask;                 /* which keys are visible; or NULL */
 } heed_attention_options;
 
 /* Intermediate results of attention, on request; this changes no bit of the result. Results that a call does
@@ -1200,6 +1240,7 @@ typedef struct heed_forward_options {
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
   const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
+  const heed_mask *mask;          /* over all keys, first the cache's, then those of x; or NULL */
 } heed_forward_options;
 
 /** Applies the module to x. options NULL: none. taps NULL: not requested; otherwise its size must be set, and

@@ -19,9 +19,11 @@ local function takes(name) return name:find("_free$") or name:find("_release$") 
 -- Objects by type: the field of `world` that has one. Other pointers are results or blocks of memory.
 local objects = {
   ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
-  ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
+  ["heed_kv_cache *"] = "cache", ["heed_mask *"] = "causal", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
   ["heed_backward_steps *"] = "backward_steps",
 }
+-- Types whose objects are released, not freed.
+local counted = { heed_module = true, heed_mask = true }
 -- Tensors by the name of the argument.
 local tensors = {
   mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
@@ -35,6 +37,7 @@ local by_function = {
   heed_module_set_parameter = { m = "linear", value = "weight" }, heed_module_set_module = { value = "dropout" },
   heed_load_npy = {}, heed_kv_cache_reorder = { indices = "whole_one" },
   heed_linear_cross_entropy = { bias = "row" },
+  heed_mask_intervals = { t = "interval" }, heed_mask_tree = { parents = "whole_zero" },
   heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
 }
 local blocks = {
@@ -93,7 +96,7 @@ local function argument(f, i, kind, name, before)
   local owner = plain:match("^(heed_[%w_]+ )%*%*$")
   if owner then
     before[#before + 1] = ("%s*out%d = NULL;"):format(owner, i)
-    local free = owner == "heed_module " and "heed_module_release" or owner:sub(1, -2) .. "_free"
+    local free = owner:sub(1, -2) .. (counted[owner:sub(1, -2)] and "_release" or "_free")
     return pick("&out" .. i), true, false, nil, ("%s(out%d);"):format(free, i)
   end
   if plain == "heed_tensor *const *" then
@@ -193,7 +196,8 @@ for _, f in ipairs(functions) do
   elseif f.result == "heed_scalar" then
     result = ("t->zero = %s.as.integer == 0;"):format(call)
   elseif f.name:find("_retain$") then
-    result = ("heed_module *got = %s; t->zero = got == NULL; heed_module_release(got);"):format(call)
+    local object = f.result:match "[%w_]+"
+    result = ("%s *got = %s; t->zero = got == NULL; %s_release(got);"):format(object, call, object)
   else
     result = ("t->zero = (%s) == 0;"):format(call)
   end

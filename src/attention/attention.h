@@ -9,7 +9,7 @@
 #ifndef HEED_ATTENTION_H
 #define HEED_ATTENTION_H
 
-#include "../ops/ops.h"
+#include "mask.h"
 
 /* ---- Operands ---- */
 
@@ -32,6 +32,7 @@ typedef struct heed__attention_operands {
   int64_t offset;                      /* of query positions, added to that of past keys or lengths */
   bool
       same_tokens; /* queries and keys are of the same tokens, so that lengths do not shift query positions */
+  int64_t skipped_keys;                 /* before k, whom options.mask counts, too */
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
   unsigned taps;                        /* bits of the taps to compute: maps, present_key, present_value */
   bool maps_only;                       /* the output is not written, and no numbers are drawn */
@@ -50,6 +51,7 @@ typedef enum heed__attention_operand {
   HEED__ATTENTION_OUT,
   HEED__ATTENTION_MASK,
   HEED__ATTENTION_PADDING,
+  HEED__ATTENTION_ROWS, /* of intervals */
   HEED__ATTENTION_LENGTHS,
   HEED__ATTENTION_K_SCALE,
   HEED__ATTENTION_V_SCALE,
@@ -91,6 +93,8 @@ typedef struct heed__attention_plan {
   const heed_tensor *k, *v;          /* the operands', or `joined`: past keys and values followed by them */
   heed_tensor *joined[2];
   heed_tensor *widened_mask; /* attn_mask with s keys; NULL if it had them */
+  int32_t *intervals;        /* as in heed__attention_task, of all rows; NULL: none (intervals.c) */
+  int64_t interval_count;
 
   /* Strides (strides.c) */
   const int64_t *lengths;      /* of head 0; or NULL */
@@ -115,6 +119,9 @@ typedef struct heed__attention_plan {
   bool decoded;         /* `decode` computes the output */
   bool decodes_weights; /* and the only map, that of the weights */
   bool fuses_weights;   /* the attention kernel writes the only map, that of the weights */
+  bool scans;           /* `scan_work` has begun: intervals are found in attn_mask */
+  int64_t scan_tasks;
+  uint8_t *found;       /* [scan_tasks] */
   bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task; tasks of a head */
@@ -129,11 +136,12 @@ typedef struct heed__attention_plan {
   /* From here on not zeroed at the beginning */
   heed__dropout dropout;
   heed__decode_division decode;
-  heed__work work, decode_work, join_work;
+  heed__work work, decode_work, join_work, scan_work;
   int64_t shape[HEED_MAX_DIMS];                               /* [batch..., hq, l, dv] */
   int64_t outer[HEED_MAX_DIMS + 1];                           /* [batch..., hkv, group] without sizes of 1 */
   ptrdiff_t step[HEED__ATTENTION_STRIDED][HEED_MAX_DIMS + 1]; /* strides over `outer`, in elements */
-  heed_tensor mask; /* attn_mask, or a view of widened_mask, with s keys */
+  heed_tensor mask;            /* attn_mask, or a view of widened_mask, with s keys */
+  heed_tensor interval_header; /* the sizes of `intervals`, [..., l or 1, 2 · interval_count] */
 } heed__attention_plan;
 
 /* A scratch buffer on the caller's stack for small calls. */
@@ -222,7 +230,8 @@ heed_status heed__attention_backward(heed_context *ctx, const heed__attention_op
                                      unsigned wanted, heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
 
 /* What is recorded of a call beside its inputs. Its recorded inputs are those above, then kv_lengths,
- * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale. */
+ * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask.
+ */
 typedef struct heed__attention_values {
   heed_attention_options options; /* without tensors */
   int64_t offset;
@@ -235,6 +244,7 @@ enum {
   HEED__ATTENTION_RECORDED_KEPT,
   HEED__ATTENTION_RECORDED_K_SCALE,
   HEED__ATTENTION_RECORDED_V_SCALE,
+  HEED__ATTENTION_RECORDED_MASK,
   HEED__ATTENTION_RECORDED
 };
 

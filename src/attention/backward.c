@@ -211,7 +211,9 @@ static heed_status run_kernels(gradient_run *run) {
   const double work =
       (double)p->heads * (double)p->query_length * (double)p->span * (double)(p->head_size + p->value_size);
   const int workers = work < BACKWARD_WAKING ? 1 : heed__workers(ctx);
-  heed_status status = HEED_OK;
+  heed_status status = heed__attention_scan_begin(&run->forward, workers);
+  if (status) return status;
+  if (!heed__attention_scan_run(&run->forward)) return heed__stopped(ctx, function);
   if (run->dq && run->ranges > 1) {
     const size_t bytes = (size_t)(run->ranges - 1) * sizeof *run->parts;
     run->parts = heed__allocate(ctx, bytes);
@@ -368,6 +370,8 @@ static void free_run(gradient_run *run) {
   heed__attention_plan *const plans[] = {&run->forward, &run->backward};
   for (int i = 0; i < 2; i++) {
     heed_tensor_free(plans[i]->widened_mask);
+    heed__attention_scan_end(plans[i]);
+    heed__release(run->ctx, plans[i]->intervals);
     heed_tensor_free(plans[i]->joined[0]);
     heed_tensor_free(plans[i]->joined[1]);
   }

@@ -121,7 +121,7 @@ static void end_weights(const heed__attention_plan *p, const heed__attention_tas
   const heed__kernels *kernels = p->kernels;
   const float share = 1.0f / total;
   int64_t first, last;
-  heed__attention_window(head, i, &first, &last);
+  heed__attention_bounds(head, i, &first, &last);
   if (!sees) first = last = 0;
   float *x = weights + first;
   const size_t n = (size_t)(last - first);
@@ -221,6 +221,8 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
         .v = elements_between(head.v, task.v, task.v_dtype),
         .k_scale = head.k_scale,
         .v_scale = head.v_scale,
+        .intervals = head.intervals ? heed__attention_intervals(&head, query) : NULL,
+        .interval_count = head.interval_count,
         .visible = head.visible ? head.visible + query * head.visible_row : NULL,
         .bias = head.bias ? head.bias + query * head.bias_row : NULL,
         .slope = head.slope,
@@ -229,7 +231,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
     };
     float *map = *position == 0 ? task.row[r].map : NULL;
     for (int64_t j = task.first; map && j < task.last; j++) map[j] = -INFINITY;
-    heed__attention_window(&head, query, &task.row[r].first, &task.row[r].last);
+    heed__attention_bounds(&head, query, &task.row[r].first, &task.row[r].last);
   }
   const int64_t area = d->ranges > 1 ? i : slot;
   part_of(p, area, &task.out, &task.row_max, &task.row_sum);

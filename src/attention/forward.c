@@ -35,6 +35,7 @@ static heed_status attend_recorded(heed_context *ctx, const heed__attention_oper
     inputs[HEED__ATTENTION_RECORDED_KEPT] = kept;
     inputs[HEED__ATTENTION_RECORDED_K_SCALE] = operands->k_scale;
     inputs[HEED__ATTENTION_RECORDED_V_SCALE] = operands->v_scale;
+    if (o->mask) inputs[HEED__ATTENTION_RECORDED_MASK] = o->mask->code;
     heed__attention_values values = {.options = *o,
                                      .offset = operands->offset,
                                      .no_heads = operands->no_heads,
@@ -43,6 +44,7 @@ static heed_status attend_recorded(heed_context *ctx, const heed__attention_oper
     values.options.past_key = values.options.past_value = values.options.kv_lengths = NULL;
     values.options.generator = NULL;
     values.options.wanted = NULL;
+    values.options.mask = NULL;
     status = heed__record_call(ctx, status, HEED__OP_scaled_dot_product_attention, HEED__ATTENTION_RECORDED,
                                inputs, &values, sizeof values, out);
   }
@@ -84,6 +86,7 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
     const heed_attention_options *o = &operands.options;
     HEED__MAY_ENTER(ctx, function, o->attn_mask, o->generator, o->kv_lengths, o->past_key, o->past_value,
                     o->alibi_slopes, o->sinks);
+    HEED__MAY_ENTER(ctx, function, o->mask);
   }
   if (taps) {
     status = heed__struct_check(ctx, function, "taps", "heed_attention_taps", taps);

@@ -84,7 +84,8 @@ static void fill_keys(float *x, float value, int64_t first, int64_t last) {
 }
 
 static bool map_hides(const map_task *t, int64_t i, int64_t j) {
-  return (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
+  return (t->intervals && heed__is_outside(heed__attention_intervals(t, i), t->interval_count, j)) ||
+         (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
          (t->padding && t->padding[j * t->padding_stride]) ||
          (t->bias && t->bias[i * t->bias_row + j * t->bias_column] == -INFINITY);
 }
@@ -93,7 +94,7 @@ static bool map_hides(const map_task *t, int64_t i, int64_t j) {
  * visible. */
 static bool hide_masked(const map_task *t, int64_t i, int64_t first, int64_t last, float *x) {
   bool any = false;
-  if (!t->visible && !t->padding && !t->bias) return last > first;
+  if (!t->intervals && !t->visible && !t->padding && !t->bias) return last > first;
   for (int64_t j = first; j < last; j++) {
     if (map_hides(t, i, j))
       x[j] = -INFINITY;
@@ -115,7 +116,7 @@ static void map_row(const heed__kernels *kernels, const map_task *t, int64_t i, 
                     float *const map[HEED__TAP_MAPS], const float *keep) {
   const int64_t s = t->key_length;
   int64_t first, last;
-  heed__attention_window(t, i, &first, &last);
+  heed__attention_bounds(t, i, &first, &last);
   const int64_t n = last - first;
   float *scores = map[HEED__TAP_scores], *logits = map[HEED__TAP_logits];
   float *capped = map[HEED__TAP_capped_logits], *biased = map[HEED__TAP_biased_logits];
@@ -209,11 +210,8 @@ bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_ta
       continue;
     }
     const int64_t rows = block_rows(t, queries, count, r);
-    int64_t first = 0, last = s, unused;
-    if (!all) {
-      heed__attention_window(t, query, &first, &unused);
-      heed__attention_window(t, query + rows - 1, &unused, &last);
-    }
+    int64_t first = 0, last = s;
+    if (!all) heed__attention_hull(t, query, query + rows, &first, &last);
     if (step < steps - 1) {
       first = heed__max(first, step * keys);
       last = heed__min(last, ++step * keys);

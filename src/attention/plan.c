@@ -117,6 +117,7 @@ static bool run_in_order(heed__attention_plan *p) {
 bool heed__attention_plan_run(heed__attention_plan *p) {
   heed_context *ctx = p->context;
   if (p->empty) return true;
+  if (!heed__attention_scan_run(p)) return false;
   if (p->decoded) {
     if (!heed__work_run(ctx, &p->decode_work) || !heed__work_run(ctx, &p->join_work)) return false;
     if (!p->tapped) return true;
@@ -236,6 +237,10 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
     p->tapped = false;
   }
   const int most_workers = p->in_order ? 1 : workers_for(p, (double)p->span);
+  if (!small && !p->decoded) {
+    const heed_status status = heed__attention_scan_begin(p, most_workers);
+    if (status) return status;
+  }
   p->rows = rows_of_task(p, most_workers);
   p->blocks = blocks_of(p, p->rows);
   if (p->in_order) return new_scratch(p, 1, scratch);
@@ -299,6 +304,8 @@ heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status
     heed__work_end(ctx, &p->join_work);
   }
   if (p->divided) heed__work_end(ctx, &p->work);
+  heed__attention_scan_end(p);
+  heed__release(ctx, p->intervals);
   heed__release(ctx, p->allocated[0]);
   heed__release(ctx, p->allocated[1]);
   status = heed__result_end(ctx, &p->result, status);

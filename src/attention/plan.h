@@ -12,8 +12,21 @@ heed_status heed__attention_check(heed__attention_plan *p);
 HEED_MUST_USE
 heed_status heed__attention_check_masks(heed__attention_plan *p);
 
+/** Part of it: computes the intervals of options.mask. Errors: SHAPE, INDEX, MEMORY. (intervals.c) */
+HEED_MUST_USE
+heed_status heed__attention_add_mask(heed__attention_plan *p);
+/** Begins to find intervals in a boolean mask, if there is one; the task then has both. Errors: MEMORY. */
+HEED_MUST_USE
+heed_status heed__attention_scan_begin(heed__attention_plan *p, int workers);
+/** True when they are found; then the task has no boolean mask if the intervals are the same. */
+HEED_MUST_USE
+bool heed__attention_scan_run(heed__attention_plan *p);
+void heed__attention_scan_end(heed__attention_plan *p);
+
 /** Sets p->task, and the strides of the operands over heads. (strides.c) */
 void heed__attention_set_strides(heed__attention_plan *p);
+/** Sets the intervals. (strides.c) */
+void heed__attention_set_intervals(heed__attention_plan *p);
 /** Sets the output. (strides.c) */
 void heed__attention_set_out(heed__attention_plan *p, const heed_tensor *out);
 /** Turns a copy of p->task into the task of that head. (strides.c) */

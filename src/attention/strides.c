@@ -120,8 +120,8 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   const heed_attention_options *o = &operands->options;
   const heed_tensor *padding = operands->key_padding_mask;
   heed__attention_task *t = &p->task;
-  p->plain = !o->attn_mask && !padding && !o->kv_lengths && !operands->k_scale && !operands->v_scale &&
-             !o->alibi_slopes && !o->sinks;
+  p->plain = !o->attn_mask && !p->intervals && !padding && !o->kv_lengths && !operands->k_scale &&
+             !operands->v_scale && !o->alibi_slopes && !o->sinks;
   set_outer(p);
   if (!p->plain) memset(p->step, 0, sizeof p->step);
   t->q = floats(operands->q);
@@ -142,6 +142,7 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   set_steps(p, HEED__ATTENTION_K, p->k, true, 2);
   set_steps(p, HEED__ATTENTION_V, p->v, true, 2);
   if (o->attn_mask) set_mask(p);
+  if (p->intervals) heed__attention_set_intervals(p);
   if (padding) {
     t->padding = (const uint8_t *)padding->data;
     t->padding_stride = stride_of(padding, padding->ndim - 1);
@@ -157,6 +158,14 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   t->has_sink = p->sinks != NULL;
   set_window(t, p, p->key_length, p->offset);
   p->span = span_of(p);
+}
+
+void heed__attention_set_intervals(heed__attention_plan *p) {
+  ptrdiff_t column;
+  p->task.intervals = p->intervals;
+  p->task.interval_count = p->interval_count;
+  set_strides(&p->task.interval_row, &column, &p->interval_header);
+  set_steps(p, HEED__ATTENTION_ROWS, &p->interval_header, true, 2);
 }
 
 void heed__attention_set_out(heed__attention_plan *p, const heed_tensor *out) {
@@ -177,6 +186,7 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   const int64_t head_of_item = head - heed__quotient(head, p->query_heads) * p->query_heads;
   if (t->visible) t->visible = p->task.visible + at[HEED__ATTENTION_MASK];
   if (t->bias) t->bias = p->task.bias + at[HEED__ATTENTION_MASK];
+  if (t->intervals) t->intervals = p->task.intervals + at[HEED__ATTENTION_ROWS];
   if (t->padding) t->padding = p->task.padding + at[HEED__ATTENTION_PADDING];
   if (t->k_scale) t->k_scale = p->task.k_scale + at[HEED__ATTENTION_K_SCALE];
   if (t->v_scale) t->v_scale = p->task.v_scale + at[HEED__ATTENTION_V_SCALE];

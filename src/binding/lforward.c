@@ -4,10 +4,11 @@
 #include "lmodule.h"
 
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
+  const heed_mask *mask;
   enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, GENERATOR_SLOT, KV_LENGTHS, KEY, VALUE, CACHE };
-  return (heed_forward_options){
+  heed_forward_options options = {
       .size = sizeof(heed_forward_options),
-      .attn_mask = lheed_opt_tensor(L, first + ATTN_MASK, function, "attn_mask"),
+      .attn_mask = lheed_opt_attn_mask(L, first + ATTN_MASK, function, &mask),
       .key_padding_mask = lheed_opt_tensor(L, first + PADDING_MASK, function, "key_padding_mask"),
       .generator = lheed_opt_generator(L, first + GENERATOR_SLOT, function),
       .kv_lengths = lheed_opt_tensor(L, first + KV_LENGTHS, function, "kv_lengths"),
@@ -15,6 +16,8 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
       .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
       .cache = lheed_opt_cache(L, first + CACHE, function, "cache"),
   };
+  options.mask = mask;
+  return options;
 }
 
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names) {

@@ -143,6 +143,7 @@ extern const lheed_type lheed_module_type;    /* lmodule.c */
 extern const lheed_type lheed_generator_type; /* lrandom.c */
 extern const lheed_type lheed_cache_type;     /* lcache.c */
 extern const lheed_type lheed_steps_type;     /* lsteps.c */
+extern const lheed_type lheed_mask_type;      /* lmask.c */
 
 /** Creates the metatable of a type, with __name, __gc and these metamethods (NULL: none). */
 void lheed_new_type(lua_State *L, const lheed_type *type, const luaL_Reg *metamethods);
@@ -334,6 +335,10 @@ void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
 /** The generator, or the cache, at idx; NULL for nil. (lrandom.c, lcache.c) */
 heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);
 heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name);
+/** The option attn_mask at idx: a tensor, or NULL for nil and for a heed.Mask, which *mask receives.
+ * (lmask.c)
+ */
+const heed_tensor *lheed_opt_attn_mask(lua_State *L, int idx, const char *function, const heed_mask **mask);
 
 /** A window {left =, right =} of attention, or nil. Allocates. (llayers.c) */
 heed_window lheed_opt_window(lua_State *L, int idx, const char *function);
@@ -459,6 +464,7 @@ void lheed_open_late(lua_State *L);
   X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                             \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
+  X(mask)         /* lmask.c: masks as values */                                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \

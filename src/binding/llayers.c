@@ -158,9 +158,10 @@ static int op_attention(lua_State *L) {
   const heed_tensor *q = lheed_tensor(L, 1, function, "q");
   const heed_tensor *k = lheed_tensor(L, 2, function, "k");
   const heed_tensor *v = lheed_tensor(L, 3, function, "v");
+  const heed_mask *mask;
   heed_attention_options options = {
       .size = sizeof options,
-      .attn_mask = lheed_opt_tensor(L, 4, function, "attn_mask"),
+      .attn_mask = lheed_opt_attn_mask(L, 4, function, &mask),
       .dropout_p = lheed_opt_number(L, 5, function, "dropout_p", 0),
       .is_causal = lheed_opt_boolean(L, 6, function, "is_causal", false),
       .scale = lheed_opt_number(L, 7, function, "scale", 0),
@@ -174,6 +175,7 @@ static int op_attention(lua_State *L) {
       .sinks = lheed_opt_tensor(L, 16, function, "sinks"),
       .wanted = chosen,
   };
+  options.mask = mask;
   /* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
   if (!lua_isnil(L, 7) && options.scale == 0) options.scale = DBL_MIN;
   if (!lheed_opt_boolean(L, 8, function, "enable_gqa", true)) {

@@ -36,6 +36,9 @@ heed_status heed__scaled_dot_product_attention_backward(heed__backward *b) {
                                        .same_tokens = values->same_tokens,
                                        .k_scale = x[HEED__ATTENTION_RECORDED_K_SCALE],
                                        .v_scale = x[HEED__ATTENTION_RECORDED_V_SCALE]};
+  heed_mask mask = {.context = b->ctx, .references = 1};
+  mask.code = (heed_tensor *)(uintptr_t)x[HEED__ATTENTION_RECORDED_MASK];
+  if (mask.code) operands.options.mask = &mask;
   operands.options.attn_mask = x[HEED__ATTENTION_attn_mask];
   operands.options.sinks = x[HEED__ATTENTION_sinks];
   operands.options.alibi_slopes = x[HEED__ATTENTION_alibi_slopes];

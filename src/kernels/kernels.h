@@ -104,6 +104,13 @@ typedef struct heed__attention_task {
   float sink;
   const uint8_t *visible; /* 1: the key takes part; [l, s] with these strides; NULL: all do */
   ptrdiff_t visible_row, visible_column;
+  /* Of the keys that it sees by position, row i sees only those of interval_count intervals: pairs of the
+   * first key and the one after the last, in order and with a key between any two. Empty ones, if any, are
+   * the last and begin where the one before ends. Row i's begin at intervals + i · interval_row; NULL, count
+   * 0: all. */
+  const int32_t *intervals;
+  ptrdiff_t interval_row;
+  int64_t interval_count;
   const uint8_t *padding; /* 1: no row sees this key; [s]; NULL: none */
   ptrdiff_t padding_stride;
   const float *bias; /* added to the capped scores, -inf hides; [l, s] with these strides; NULL: none */
@@ -124,6 +131,50 @@ static inline void heed__attention_window(const heed__attention_task *t, int64_t
   const int64_t from = i + t->window_begin, to = i + t->window_end;
   *last = to > t->valid_keys ? t->valid_keys : to > 0 ? to : 0;
   *first = from < 0 ? 0 : from < *last ? from : *last;
+}
+
+static inline const int32_t *heed__attention_intervals(const heed__attention_task *t, int64_t i) {
+  return t->intervals + i * t->interval_row;
+}
+
+/** The keys *first … *last - 1 that row i sees by position, from the beginning of its intervals to their end;
+ * *first is at most *last. */
+static inline void heed__attention_bounds(const heed__attention_task *t, int64_t i, int64_t *first,
+                                          int64_t *last) {
+  heed__attention_window(t, i, first, last);
+  if (t->intervals == NULL) return;
+  const int32_t *x = heed__attention_intervals(t, i);
+  if (x[0] > *first) *first = x[0];
+  if (x[2 * t->interval_count - 1] < *last) *last = x[2 * t->interval_count - 1];
+  if (*last < *first) *last = *first;
+}
+
+/** The bounds of rows from…to-1 together; both 0 if no row sees a key. */
+static inline void heed__attention_hull(const heed__attention_task *t, int64_t from, int64_t to,
+                                        int64_t *first, int64_t *last) {
+  int64_t unused;
+  if (t->intervals == NULL) { /* windows begin and end in the order of the rows */
+    heed__attention_window(t, from, first, &unused);
+    heed__attention_window(t, to - 1, &unused, last);
+    return;
+  }
+  *first = t->key_length;
+  *last = 0;
+  for (int64_t i = from; i < to; i++) {
+    int64_t begin, end;
+    heed__attention_bounds(t, i, &begin, &end);
+    if (begin == end) continue;
+    if (begin < *first) *first = begin;
+    if (end > *last) *last = end;
+  }
+  if (*last == 0) *first = 0;
+}
+
+/** Whether key j is in none of `count` intervals. */
+static inline bool heed__is_outside(const int32_t *intervals, int64_t count, int64_t j) {
+  int64_t n = 0;
+  while (n < count && j >= intervals[2 * n + 1]) n++;
+  return n == count || j < intervals[2 * n];
 }
 
 /* The gradients of one head of one batch item, from its keys first…last-1 of s; `first` is a multiple of
@@ -169,9 +220,11 @@ typedef struct heed__decode_row {
   ptrdiff_t k, v;                 /* offsets of its head's keys and values from those of the task */
   const float *k_scale, *v_scale; /* of its head, key 0 */
   int64_t first, last;            /* sees keys first…last-1 of s */
-  const uint8_t *visible;         /* [s]; NULL: all */
-  const float *bias;              /* [s]; NULL: none */
-  float slope;                    /* slope · |position - j| is subtracted from the scores; 0: none */
+  const int32_t *intervals;       /* of these, as in heed__attention_task; NULL: all */
+  int64_t interval_count;
+  const uint8_t *visible; /* [s]; NULL: all */
+  const float *bias;      /* [s]; NULL: none */
+  float slope;            /* slope · |position - j| is subtracted from the scores; 0: none */
   int64_t position;
   float *map; /* receives the scores of the keys that it sees, and perhaps -inf for some that it does not;
                  [s]; NULL: not wanted */

@@ -378,6 +378,19 @@ return function(inputs)
     local x = heed.rand(8, 8192, 64)
     return function() return heed.scaled_dot_product_attention(x, x, x) end
   end)
+  call("mask.blocks", function()
+    local m = heed.mask.causal()
+    return function() return m:blocks(2 ^ 24, 2 ^ 24, 2 ^ 20) end
+  end)
+  call("mask.intervals", function()
+    local t = inputs.ones(2 ^ 24):view(2 ^ 23, 1, 2)
+    return function() return heed.mask.intervals(t) end
+  end)
+  call("attention with a mask value", function()
+    local x = heed.rand(1, 60000, 64)
+    local m = heed.mask.documents { 20000, 40000 }
+    return function() return heed.scaled_dot_product_attention(x, x, x, { attn_mask = m }) end
+  end)
   call("attention with a window", function()
     local x = heed.rand(8, 100000, 64)
     return function() return heed.scaled_dot_product_attention(x, x, x, { window = { left = 500, right = 0 } }) end

@@ -13,7 +13,7 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
   "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
+  "wordpiece", "bert", "gpt2", "llama", "mask", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -138,6 +138,14 @@ describe("the annotations", function()
     for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
     for name in pairs(public) do assert.is_not_nil(cache[name]) end
     compare("Cache", public)
+  end)
+
+  it("name the kinds and methods of masks", function()
+    compare("mask", names_of(heed.mask))
+    local public = {}
+    local _, message = pcall(function() return heed.mask.causal().unknown end)
+    for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
+    compare("Mask", public)
   end)
 
   it("name the fields and methods of steps", function()

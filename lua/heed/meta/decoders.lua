@@ -47,7 +47,7 @@
 
 ---@class heed.DecoderOptions
 ---@field cache? heed.ModelCache the ids follow the tokens in it, and are appended to it
----@field attn_mask? heed.Tensor as for heed.MultiHeadAttention
+---@field attn_mask? heed.Tensor|heed.Mask as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
 ---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default

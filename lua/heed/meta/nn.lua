@@ -27,7 +27,7 @@ function nn.is_module(value) end
 ---Options of attention modules; key, value and cache are for MultiHeadAttention only. s is the number of keys: the tokens
 ---of x or of key, or those in the cache followed by those of x.
 ---@class heed.ForwardOptions
----@field attn_mask? heed.Tensor bool, true where the key is visible; or float32, added to the scores; broadcast to [b, h, n, s]. A mask with fewer keys hides the remaining ones
+---@field attn_mask? heed.Tensor|heed.Mask a mask value, or bool, true where the key is visible; or float32, added to the scores; broadcast to [b, h, n, s]. A mask with fewer keys hides the remaining ones
 ---@field key_padding_mask? heed.Tensor bool [b, s], true for padding
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results as a second result; this never changes the first
 ---@field generator? heed.Generator draws the dropout mask

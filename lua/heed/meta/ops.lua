@@ -425,7 +425,7 @@ function Tensor:embedding(weight) end
 ---hq query heads, hkv key and value heads. The offset of the queries is P with past keys, kv_lengths[b] - L (possibly
 ---negative) with kv_lengths, and 0 otherwise.
 ---@class heed.AttentionOptions
----@field attn_mask? heed.Tensor bool, true where the key is visible; or float32, added to the scores; broadcast to [..., hq, L, P + S]. A mask with fewer keys hides the remaining ones
+---@field attn_mask? heed.Tensor|heed.Mask a mask value, or bool, true where the key is visible; or float32, added to the scores; broadcast to [..., hq, L, P + S]. A mask with fewer keys hides the remaining ones
 ---@field dropout_p? number dropout probability of the attention weights; 0 by default
 ---@field is_causal? boolean query i sees keys 1 to i + offset; false by default
 ---@field scale? number a factor of the scores; 1 / √d by default

@@ -4,6 +4,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local operands = require "heed.nn.operands"
 local primitives = core.modules
@@ -271,6 +272,7 @@ function explain.explain(self, x, options)
     at.query = position(at.query, x.shape[x.ndim - 1], x.shape[x.ndim - 1], "query")
     at.batch = position(at.batch, batched and x.shape[1] or 1, 1, "batch")
   end
+  dense_mask.replace(forward, x)
   forward.need_weights, forward.need_lse = nil, nil
   local cache = forward.cache
   at.head = head

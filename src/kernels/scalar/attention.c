@@ -6,7 +6,7 @@
 typedef struct row {
   const heed__attention_task *t;
   int64_t i, first, last;
-  bool masked; /* by more than its window */
+  bool masked; /* by more than its bounds */
   float *x;    /* [s + 1] */
   float *wide; /* [max(d, dv)] */
 } row;
@@ -108,10 +108,10 @@ static void weigh_values(const row *r) {
 /* A step is a row; the scratch holds nothing between steps. */
 bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   const size_t row_bytes = (size_t)t->key_length * sizeof(float);
-  row r = {.t = t, .masked = t->visible || t->padding || t->bias, .x = t->scratch};
+  row r = {.t = t, .masked = t->intervals || t->visible || t->padding || t->bias, .x = t->scratch};
   r.wide = r.x + t->key_length + 1;
   for (r.i = t->first + (position ? *position : 0); r.i < t->last; r.i++) {
-    heed__attention_window(t, r.i, &r.first, &r.last);
+    heed__attention_bounds(t, r.i, &r.first, &r.last);
     const bool seen = score(&r);
     if (t->logits || t->capped_logits || t->biased_logits) tap_scores(&r);
     const bool any = scores_to_weights(&r, seen);

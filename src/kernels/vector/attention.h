@@ -301,11 +301,11 @@ static void raise_clipped(float *scores, const float most[ATTEND_STRIP], int64_t
 
 /* Before the first block: the scores of the rows of a strip whose keys a mask may hide, which `see` skips. */
 static void begin_map(const heed__attention_task *t, int64_t row) {
-  if (!t->visible && !t->padding && !t->bias) return;
+  if (!t->intervals && !t->visible && !t->padding && !t->bias) return;
   for (int64_t i = t->first + row; i < t->first + row + ATTEND_STRIP && i < t->last; i++) {
     float *map = t->weights + i * t->key_length;
     int64_t first, last;
-    heed__attention_window(t, i, &first, &last);
+    heed__attention_bounds(t, i, &first, &last);
     for (; first < last; first++) map[first] = -INFINITY;
   }
 }
@@ -324,7 +324,7 @@ static void write_weights(const heed__attention_task *t, int64_t i, float most, 
   float *map = t->weights + i * t->key_length;
   const vfloat top = v_set(most), share = v_set(1.0f / sum);
   int64_t first, last;
-  heed__attention_window(t, i, &first, &last);
+  heed__attention_bounds(t, i, &first, &last);
   if (sum == 0.0f) first = last = 0;
   for (int64_t j = 0; j < first; j++) map[j] = 0.0f;
   for (int64_t j = last; j < t->key_length; j++) map[j] = 0.0f;
@@ -397,7 +397,7 @@ static void write_row(const heed__attention_task *t, int64_t i, const float *x, 
 /* Rows that see no key give zeros even where the sink is not finite. */
 static bool sees_any(const heed__attention_task *t, int64_t i) {
   int64_t first, last;
-  heed__attention_window(t, i, &first, &last);
+  heed__attention_bounds(t, i, &first, &last);
   while (first < last && heed__attention_hides(t, i, first)) first++;
   return first < last;
 }
@@ -455,9 +455,8 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
   attend_work a;
   lay_out(&a, t, t->scratch);
   const bool sink = t->has_sink && t->sink != -INFINITY;
-  int64_t begin, end, unused;
-  heed__attention_window(t, t->first, &begin, &unused);
-  heed__attention_window(t, t->last - 1, &unused, &end);
+  int64_t begin, end;
+  heed__attention_hull(t, t->first, t->last, &begin, &end);
   const int64_t start = begin < end ? round_down(begin, a.block) : end;
   const int64_t blocks = heed__max((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
   const int64_t before = position ? *position : 0;
@@ -467,6 +466,7 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
     const int64_t first = start + block * a.block;
     seen e = {.first = first, .begin = heed__max(begin - first, 0), .count = heed__min(end - first, a.block)};
     int finite = -1;
+    if (t->intervals && skips_block(&e, t, start, a.block, blocks, &block)) continue;
     for (; at < strips; at++) {
       const attend_strip s = strip_of(&a, at * ATTEND_STRIP, blocks > 1);
       if (block == 0) begin_strip(&a, &s, sink);

@@ -303,18 +303,33 @@ static void clear_bits(uint16_t *words, int64_t n, const uint8_t *x, ptrdiff_t s
   }
 }
 
+/* Clears the bits of n words from key `first` on that are between intervals. */
+static void clear_outside(uint16_t *words, int64_t n, const int32_t *intervals, int64_t count,
+                          int64_t first) {
+  const int64_t last = first + n * ATTEND_WORD;
+  for (int64_t k = 0; k + 1 < count; k++) {
+    const int64_t from = heed__max(intervals[2 * k + 1], first) - first,
+                  to = heed__min(intervals[2 * k + 2], last) - first;
+    for (int64_t w = from / ATTEND_WORD; w * ATTEND_WORD < to; w++)
+      words[w] &= (uint16_t)~bits_between(from - w * ATTEND_WORD, to - w * ATTEND_WORD);
+    if (intervals[2 * k + 2] >= last) break;
+  }
+}
+
 /* Sets the words of keys from…to-1 for query i, row r of the strip. */
 static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
   const heed__attention_task *t = a->t;
   const int64_t n = (to - from + ATTEND_WORD - 1) / ATTEND_WORD, first = e->first + from;
   uint16_t *words = e->bit[r] + from / ATTEND_WORD;
   int64_t start, end;
-  heed__attention_window(t, i, &start, &end);
+  heed__attention_bounds(t, i, &start, &end);
   start -= first;
   end = heed__min(end, e->first + e->count) - first;
   for (int64_t w = 0; w < n; w++) {
     words[w] = (uint16_t)bits_between(start - w * ATTEND_WORD, end - w * ATTEND_WORD);
   }
+  if (t->interval_count > 1)
+    clear_outside(words, n, heed__attention_intervals(t, i), t->interval_count, first);
   if (t->visible)
     clear_bits(words, n, t->visible + i * t->visible_row + first * t->visible_column, t->visible_column, end,
                0);
@@ -351,14 +366,93 @@ static int64_t row_of(const heed__attention_task *t, int64_t i) {
   return i < t->last ? i : t->last - 1;
 }
 
+/* The keys *from … *to - 1 among begin…end-1 between which are all that row i sees by position and intervals.
+ * Returns whether it sees them all. */
+static bool part_of_row(const heed__attention_task *t, int64_t i, int64_t begin, int64_t end, int64_t *from,
+                        int64_t *to) {
+  heed__attention_bounds(t, i, from, to);
+  *from = heed__max(*from, begin);
+  *to = heed__min(*to, end);
+  if (t->interval_count == 1) return true;
+  const int32_t *x = heed__attention_intervals(t, i), *behind = x + 2 * t->interval_count;
+  while (x < behind && x[1] <= *from) x += 2;
+  if (x == behind || x[0] >= *to) {
+    *to = *from;
+    return true;
+  }
+  *from = heed__max(*from, x[0]);
+  int64_t last = x[1];
+  bool whole = true;
+  for (x += 2; x < behind && x[0] < *to && x[0] < x[1]; x += 2) {
+    last = x[1];
+    whole = false;
+  }
+  *to = heed__min(*to, last);
+  return whole;
+}
+
+/* Narrows the block to the keys between those that the task's rows see by position and intervals; begin stays
+ * a multiple of ATTEND_WORD. Returns the first key from the block's on that a row sees, perhaps behind it; or
+ * the number of keys. */
+static int64_t narrow_block(seen *e, const heed__attention_task *t) {
+  const int64_t begin = e->first + e->begin, end = e->first + e->count;
+  int64_t next = t->key_length, high = begin;
+  for (int64_t i = t->first; i < t->last && (next > begin || high < end); i++) {
+    int64_t from, to;
+    (void)part_of_row(t, i, begin, t->key_length, &from, &to);
+    if (from >= to) continue;
+    next = heed__min(next, from);
+    if (from >= end) continue;
+    if (to > end) (void)part_of_row(t, i, begin, end, &from, &to);
+    high = heed__max(high, to);
+  }
+  e->begin = heed__max(e->begin, round_down(heed__min(next, end) - e->first, ATTEND_WORD));
+  e->count = high - e->first;
+  return next;
+}
+
+/* The same for block *block of `blocks` of `size` keys from `start` on. If it is empty, and neither the first
+ * nor the last, *block becomes the last of those that are, before the next that is not. */
+static bool skips_block(seen *e, const heed__attention_task *t, int64_t start, int64_t size, int64_t blocks,
+                        int64_t *block) {
+  const int64_t next = (narrow_block(e, t) - start) / size;
+  if (e->begin < e->count || *block == 0 || *block == blocks - 1) return false;
+  *block = heed__max(*block, heed__min(next, blocks - 1) - 1);
+  return true;
+}
+
+/* The same bounds as those of two windows in `see`, of rows i0…last with intervals. Returns whether a row has
+ * several intervals in the block. */
+static bool see_intervals(const heed__attention_task *t, const seen *e, int64_t i0, int64_t last,
+                          int64_t *from, int64_t *sure_from, int64_t *sure_to, int64_t *to) {
+  const int64_t begin = e->first + e->begin, end = e->first + e->count;
+  bool several = false;
+  *from = *sure_to = end;
+  *to = *sure_from = begin;
+  for (int64_t i = i0; i <= last; i++) {
+    int64_t low, high;
+    several |= !part_of_row(t, i, begin, end, &low, &high);
+    *sure_from = heed__max(*sure_from, low);
+    *sure_to = heed__min(*sure_to, high);
+    if (low >= high) continue;
+    *from = heed__min(*from, low);
+    *to = heed__max(*to, high);
+  }
+  return several;
+}
+
 /* Sets the keys of block e that the strip from row i0 on (of l) sees; none if high <= low. */
 static void see(const attend_work *a, seen *e, int64_t i0) {
   const heed__attention_task *t = a->t;
   const int64_t last = heed__min(i0 + ATTEND_STRIP, t->last) - 1;
   bool masked = t->visible || t->padding;
   int64_t from, sure_to, sure_from, to;
-  heed__attention_window(t, i0, &from, &sure_to); /* the first row's window begins and ends first */
-  heed__attention_window(t, last, &sure_from, &to);
+  if (t->intervals) {
+    masked |= see_intervals(t, e, i0, last, &from, &sure_from, &sure_to, &to);
+  } else {
+    heed__attention_window(t, i0, &from, &sure_to); /* the first row's window begins and ends first */
+    heed__attention_window(t, last, &sure_from, &to);
+  }
   e->low = round_down(heed__max(from - e->first, e->begin), ATTEND_WORD);
   e->high = heed__min(to - e->first, e->count);
   if (e->high <= e->low) return;

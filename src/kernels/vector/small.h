@@ -53,8 +53,10 @@ V_INLINE unsigned small_visible(const heed__attention_task *t, int64_t i0, int64
   if (!masked) return bits;
   if (t->padding && t->padding[j * t->padding_stride]) return 0;
   for (int64_t i = 0; i < n; i++) {
-    const bool hidden = (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||
-                        (t->bias && t->bias[(i0 + i) * t->bias_row + j * t->bias_column] == -INFINITY);
+    const bool hidden =
+        (t->intervals && heed__is_outside(heed__attention_intervals(t, i0 + i), t->interval_count, j)) ||
+        (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||
+        (t->bias && t->bias[(i0 + i) * t->bias_row + j * t->bias_column] == -INFINITY);
     if (hidden) bits &= ~(1u << i);
   }
   return bits;
@@ -77,7 +79,7 @@ static __attribute__((noinline)) void small_write_lse(const heed__attention_task
   v_store(total, sum);
   for (int64_t r = 0; r < n; r++) {
     int64_t first, last;
-    heed__attention_window(t, i0 + r, &first, &last);
+    heed__attention_bounds(t, i0 + r, &first, &last);
     while (first < last && heed__attention_hides(t, i0 + r, first)) first++;
     t->lse[i0 + r] = first < last && total[r] != 0.0f ? top[r] + logf(total[r]) : -INFINITY;
   }
@@ -100,14 +102,13 @@ static __attribute__((noinline)) void small_write_weights(const heed__attention_
  * sink or dropout, and neither lse nor weights are wanted. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
   const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
-  const bool masked = !plain && (t->visible || t->padding || t->bias);
+  const bool masked = !plain && (t->intervals || t->visible || t->padding || t->bias);
   vfloat q[HEED__SMALL_HEAD], weight[HEED__SMALL_KEYS], sum = v_zero();
   vmask seen[HEED__SMALL_KEYS];
   vfloat most = v_set(!plain && t->has_sink ? t->sink : -INFINITY);
   const vfloat scale = v_set(t->scale);
-  int64_t first, last, unused; /* keys in the window of any of the rows */
-  heed__attention_window(t, i0, &first, &unused);
-  heed__attention_window(t, i0 + n - 1, &unused, &last);
+  int64_t first, last; /* keys in the window of any of the rows */
+  heed__attention_hull(t, i0, i0 + n, &first, &last);
   const int64_t keys = last > first ? last - first : 0;
   const float *query = t->q + i0 * t->q_row;
   int64_t at = 0;
@@ -225,8 +226,8 @@ static void attend_small(const heed__attention_task *t) {
   }
 #endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
-                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias &&
-                     !t->dropout_mask && !t->lse && !t->weights;
+                     t->slope == 0.0f && !t->has_sink && !t->intervals && !t->visible && !t->padding &&
+                     !t->bias && !t->dropout_mask && !t->lse && !t->weights;
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }

@@ -112,6 +112,7 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
 
 heed_status heed__stages_skip_keys(heed__attention_stages *p) {
   const int64_t skipped = p->span.skipped, keys = p->span.past + p->span.added;
+  p->operands.skipped_keys = skipped;
   if (skipped == 0) return HEED_OK;
   const heed_status status = skip_keys(p->m, "attn_mask", true, skipped, keys, &p->operands.options.attn_mask,
                                        &p->mask[0], &p->made[0]);

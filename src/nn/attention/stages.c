@@ -37,6 +37,7 @@ static heed_status retain_inputs(heed__attention_stages *p) {
   const heed_tensor **inputs[] = {&p->options.attn_mask, &p->options.key_padding_mask, &p->options.kv_lengths,
                                   &p->from[0]};
   heed_status status = HEED_OK;
+  p->mask_reference = heed_mask_retain((heed_mask *)(uintptr_t)p->options.mask);
   for (int i = 0; i < 4 && status == HEED_OK; i++) status = retain(p, inputs[i]);
   for (int i = 1; i < 3 && status == HEED_OK; i++) {
     if (p->options.key == NULL)
@@ -65,6 +66,7 @@ static void set_operands(heed__attention_stages *p) {
       .v = &p->view[2],
       .options = {.size = sizeof p->operands.options,
                   .attn_mask = p->options.attn_mask,
+                  .mask = p->options.mask,
                   .is_causal = a->causal,
                   .window = a->window,
                   .scale = a->scale,
@@ -118,6 +120,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->result = (heed__result){0};
   p->spans = p->normed = false;
   p->retained_count = 0;
+  p->mask_reference = NULL;
   p->open = 0;
   p->piece = 0;
   if (scratch != NULL) {
@@ -391,6 +394,7 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
   for (int i = 0; i < p->retained_count; i++) heed_tensor_free(p->retained[i]);
+  heed_mask_release(p->mask_reference);
   if (p->scratch == NULL) release_parts(p);
 }
 

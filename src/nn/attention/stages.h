@@ -48,6 +48,7 @@ typedef struct heed__attention_stages {
   heed_tensor *made[2];           /* copied masks */
   int retained_count;
   heed_tensor *retained[24];
+  heed_mask *mask_reference;
   unsigned open; /* bits of the stages that have begun but not ended */
   int64_t piece; /* the next one of SHAPE or CACHE */
   bool normed;   /* the norm of that piece is done */
