@@ -454,6 +454,7 @@ void lheed_open_late(lua_State *L);
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
+  X(stateful)     /* lstateful.c: linear attention, causal convolution */                                    \
   X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \

@@ -51,6 +51,15 @@ static inline heed_status heed__recorded1(heed_context *ctx, heed_status status,
   if (ctx->recorder == NULL) return status;
   return heed__record_call(ctx, status, op, 1, &x, values, values_bytes, out);
 }
+/** The same for an operation with a second result, the state that it leaves: *state, or NULL if that is not
+ * wanted. (record.c) */
+HEED_MUST_USE
+heed_status heed__record_state(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                               const heed_tensor *const *input, const void *values, size_t values_bytes,
+                               heed_tensor **out, heed_tensor **state);
+/** Before such an operation. Errors: ARGUMENT. */
+HEED_MUST_USE
+heed_status heed__check_new_state(heed_context *ctx, const char *function, heed_tensor *const *state);
 /* What a view tells its gradient: dimensions, from 0, and where it begins in them, from 0. */
 typedef struct heed__view_values {
   int order[HEED_MAX_DIMS];
@@ -246,6 +255,10 @@ heed_status heed__result_begin_row_major(heed_context *ctx, const char *function
  * it. */
 HEED_MUST_USE
 heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status);
+/** Ends both results of an operation that leaves a state, as heed__result_end. */
+HEED_MUST_USE
+heed_status heed__state_result_end(heed_context *ctx, heed_status status, heed__result *out,
+                                   heed__result *state);
 /* The two results of max, min, sort and topk, values and indices. */
 typedef struct heed__indexed_result {
   heed__result values, indices;
