@@ -59,7 +59,7 @@ end
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
   x = x:float()
-  return x:clamp({ max = 0 }):sub_(x:abs():neg_():exp_():log1p_())
+  return x:clamp({ max = 0 }):sub(x:abs():neg():exp():log1p())
 end
 
 --- log(1 + e^(beta x)) / beta, and x itself where beta x exceeds the threshold.
@@ -71,7 +71,7 @@ function F.softplus(x, ...)
   x = x:float()
   local y = x * beta
   local linear = y:gt(threshold)
-  return linear:where(x, y:exp_():log1p_():div_(beta))
+  return linear:where(x, y:clamp({ max = threshold }):exp():log1p():div(beta)) -- clamped: e^y = inf has no gradient
 end
 
 function F.leaky_relu(x, ...)
