@@ -103,13 +103,11 @@ local function check_cache(self, cache, batch)
     E.fail("%s: x has %s and the cache %d; these numbers must be equal", CLASS, E.count(batch, "sequence"), cache.batch)
   end
   local state = cache.state
+  if not state then return end
   local sizes = { batch, self.num_value_heads, self.key_head_dim, self.value_head_dim }
-  for i = 1, state and 4 or 0 do
-    if state:size(i) ~= sizes[i] then E.reject(CLASS, "cache", cache, "one of a module with the same sizes") end
-  end
-  if state and cache.conv_state:size(2) ~= self.conv1d.weight:size(1) then
-    E.reject(CLASS, "cache", cache, "one of a module with the same sizes")
-  end
+  local same = cache.conv_state:size(2) == self.conv1d.weight:size(1)
+  for i = 1, 4 do same = same and state:size(i) == sizes[i] end
+  if not same then E.fail("%s: cache is one of a module with other sizes; use this module's new_cache", CLASS) end
 end
 
 --- x [b, n, hidden] or [n, hidden] → the same shape. Options: cache, which this call continues.

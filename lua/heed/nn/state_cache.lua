@@ -52,6 +52,7 @@ end
 function methods.reset(self)
   local values = values_of(self, "reset")
   values.length, values.conv_state, values.state = 0, nil, nil
+  return self
 end
 
 --- Item i becomes a copy of item indices[i], as beam search needs it; the batch may get another size.
@@ -66,6 +67,7 @@ function methods.reorder(self, indices)
     core.zeros(values.batch):index_select(1, index) -- checks them
   end
   values.conv_state, values.state, values.batch = conv_state, state, index:numel()
+  return self
 end
 
 --- Replaces the states after a call on `count` tokens. Cannot fail.
