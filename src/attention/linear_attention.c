@@ -269,7 +269,7 @@ heed_status heed_linear_attention(heed_context *ctx, const heed_tensor *q, const
                                sizeof own);
   if (status) return status;
   HEED__MAY_ENTER(ctx, function, own.decay, own.beta, own.past_state);
-  status = heed__check_new_state(ctx, function, state);
+  status = heed__check_state(ctx, function, out, state);
   if (status) return status;
   heed_tensor *unwanted = NULL;
   const heed_tensor *const inputs[] = {q, k, v, own.decay, own.beta, own.past_state};

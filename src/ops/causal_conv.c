@@ -147,7 +147,7 @@ heed_status heed_causal_conv(heed_context *ctx, const heed_tensor *x, const heed
   heed_tensor *made[2] = {NULL}, *unwanted = NULL;
   heed__result y = {0}, last = {0};
   heed_tensor **last_out = state ? state : &unwanted;
-  status = heed__check_new_state(ctx, function, state);
+  status = heed__check_state(ctx, function, out, state);
   if (!status) status = check_conv(ctx, function, input);
   if (status) return status;
   const int64_t kept[] = {x->shape[0], x->shape[1], weight->shape[weight->ndim - 1] - 1};

@@ -57,9 +57,11 @@ HEED_MUST_USE
 heed_status heed__record_state(heed_context *ctx, heed_status status, heed__op op, int inputs,
                                const heed_tensor *const *input, const void *values, size_t values_bytes,
                                heed_tensor **out, heed_tensor **state);
-/** Before such an operation. Errors: ARGUMENT. */
+/** Before such an operation. Errors: ARGUMENT, if the results are the same, or a state is given while
+ * gradients are recorded. */
 HEED_MUST_USE
-heed_status heed__check_new_state(heed_context *ctx, const char *function, heed_tensor *const *state);
+heed_status heed__check_state(heed_context *ctx, const char *function, heed_tensor **out,
+                              heed_tensor **state);
 /* What a view tells its gradient: dimensions, from 0, and where it begins in them, from 0. */
 typedef struct heed__view_values {
   int order[HEED_MAX_DIMS];

@@ -17,8 +17,10 @@ heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op
   return ctx->recorder->record(ctx, &call);
 }
 
-heed_status heed__check_new_state(heed_context *ctx, const char *function, heed_tensor *const *state) {
-  if (ctx->recorder == NULL || state == NULL || *state == NULL) return HEED_OK;
+heed_status heed__check_state(heed_context *ctx, const char *function, heed_tensor **out,
+                              heed_tensor **state) {
+  const heed_status status = heed__check_apart(ctx, function, out, state);
+  if (status != HEED_OK || ctx->recorder == NULL || state == NULL || *state == NULL) return status;
   return heed__fail(ctx, HEED_ARGUMENT,
                     "%s: state is a tensor to write to; it must be new (NULL) while gradients are recorded",
                     function);

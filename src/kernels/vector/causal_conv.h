@@ -1,10 +1,11 @@
-/* The causal convolution: lanes run along the tokens, or along the channels if these are contiguous. */
+/* The causal convolution: lanes run along the channels if these are contiguous, else along the tokens. An
+ * element has the same bits either way. */
 #ifndef HEED_VECTOR_CAUSAL_CONV_H
 #define HEED_VECTOR_CAUSAL_CONV_H
 
 #include "rows.h"
 
-enum { CONV_TAPS = 32 }; /* most taps of channels side by side; other tasks are left to the scalar kernel */
+enum { CONV_TAPS = 32 }; /* most taps for lanes along the channels */
 
 static inline vfloat conv_activation(const bool silu, vfloat x) {
   return silu ? v_div(x, logistic_divisor(x)) : x;
@@ -16,27 +17,35 @@ static inline float conv_input(const heed__causal_conv_task *a, int64_t channel,
   return a->past ? a->past[channel * a->past_channel + (at + a->taps - 1) * a->past_step] : 0.0f;
 }
 
+/* The tokens of one channel, whatever the strides; the arithmetic is that of conv_along_channels. */
 static void conv_along_tokens(const heed__causal_conv_task *a, int64_t channel) {
-  const float *weight = a->weight + channel * a->taps, *x = a->x + channel * a->x_channel - (a->taps - 1);
+  const float *weight = a->weight + channel * a->taps, *x = a->x + channel * a->x_channel;
   const vfloat bias = v_set(a->bias ? a->bias[channel] : 0.0f);
-  float *out = a->out + channel * a->out_channel;
-  const int64_t inside = heed__min(heed__max(a->first, a->taps - 1), a->last);
-  for (int64_t t = a->first; t < inside; t++) {
-    float sum = a->bias ? a->bias[channel] : 0.0f;
-    for (int64_t j = 0; j < a->taps; j++) sum += weight[j] * conv_input(a, channel, t + j - (a->taps - 1));
-    out[t] = a->silu ? sum / (1.0f + heed__exp_of(-sum)) : sum;
-  }
-  for (int64_t t = inside; t < a->last; t += V_LANES) {
-    const bool whole = t + V_LANES <= a->last;
-    const vmask edge = v_first((size_t)heed__min(a->last - t, V_LANES));
+  float *out = a->out + channel * a->out_channel, gathered[V_LANES] = {0.0f};
+  const int64_t last = a->taps - 1;
+  for (int64_t t = a->first; t < a->last; t += V_LANES) {
+    const int64_t count = heed__min(a->last - t, V_LANES);
+    const bool inside = t >= last && a->x_step == 1;
+    const vmask edge = v_first((size_t)count);
     vfloat sum = bias;
-    for (int64_t j = 0; j < a->taps; j++)
-      sum = v_fma(v_set(weight[j]), whole ? v_load(x + t + j) : v_load_masked(x + t + j, edge), sum);
+    if (inside && count == V_LANES) {
+      for (int64_t j = 0; j < a->taps; j++) sum = v_fma(v_set(weight[j]), v_load(x + t + j - last), sum);
+    } else if (inside) {
+      for (int64_t j = 0; j < a->taps; j++)
+        sum = v_fma(v_set(weight[j]), v_load_masked(x + t + j - last, edge), sum);
+    } else {
+      for (int64_t j = 0; j < a->taps; j++) {
+        for (int64_t i = 0; i < count; i++) gathered[i] = conv_input(a, channel, t + i + j - last);
+        sum = v_fma(v_set(weight[j]), v_load(gathered), sum);
+      }
+    }
     sum = conv_activation(a->silu, sum);
-    if (whole)
-      v_store(out + t, sum);
-    else
+    if (a->out_step == 1) {
       v_store_masked(out + t, sum, edge);
+      continue;
+    }
+    v_store(gathered, sum);
+    for (int64_t i = 0; i < count; i++) out[(t + i) * a->out_step] = gathered[i];
   }
 }
 
@@ -69,10 +78,8 @@ static void conv_along_channels(const heed__causal_conv_task *a, int64_t channel
 void KERNEL(causal_conv)(const heed__causal_conv_task *a) {
   if (a->taps <= CONV_TAPS && a->channels > 1 && a->x_channel == 1 && a->out_channel == 1)
     for (int64_t c = 0; c < a->channels; c += V_LANES) conv_along_channels(a, c);
-  else if (a->x_step == 1 && a->out_step == 1)
-    for (int64_t c = 0; c < a->channels; c++) conv_along_tokens(a, c);
   else
-    heed__scalar_causal_conv(a);
+    for (int64_t c = 0; c < a->channels; c++) conv_along_tokens(a, c);
 }
 
 #endif
