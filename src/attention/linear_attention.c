@@ -234,9 +234,6 @@ static heed_status attend_linear(linear_run *run, double scale, heed_tensor **ou
   if (!status)
     status = heed__result_begin_row_major(ctx, run->function, &last, state, HEED_FLOAT32, 4, sizes,
                                           LINEAR_INPUTS, run->x);
-  if (!status && last.tensor == *state && heed__may_overlap(last.tensor, y.tensor))
-    status = heed__fail(ctx, HEED_ARGUMENT, "%s: out and state share memory; they must be separate tensors",
-                        run->function);
   if (!status) {
     if (y.tensor != *out) order_like(y.tensor, run->x[Q]);
     heed_tensor *own = NULL; /* the kernel needs contiguous columns */

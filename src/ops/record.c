@@ -20,6 +20,9 @@ heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op
 heed_status heed__check_state(heed_context *ctx, const char *function, heed_tensor **out,
                               heed_tensor **state) {
   const heed_status status = heed__check_apart(ctx, function, out, state);
+  if (status == HEED_OK && state != NULL && *state != NULL && *out != NULL && heed__may_overlap(*out, *state))
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: out and state share memory; they must be separate tensors",
+                      function);
   if (status != HEED_OK || ctx->recorder == NULL || state == NULL || *state == NULL) return status;
   return heed__fail(ctx, HEED_ARGUMENT,
                     "%s: state is a tensor to write to; it must be new (NULL) while gradients are recorded",
