@@ -4,8 +4,8 @@
 #include <string.h>
 
 enum {
-  CONV_TOKENS = 1 << 10, /* most tokens of a task */
-  CONV_PIECE = 1 << 14,  /* elements of a task */
+  CONV_RUN = 1 << 10,   /* most channels of a task, if they are contiguous */
+  CONV_PIECE = 1 << 16, /* multiply-adds of a task */
 };
 
 typedef enum conv_input { X, WEIGHT, BIAS, PAST, CONV_INPUTS } conv_input;
@@ -54,7 +54,7 @@ static const float *item_of(const heed_tensor *x, int64_t item, int64_t channel)
 static void conv_part(void *argument, int64_t i, int worker) {
   const conv_job *j = argument;
   heed__causal_conv_task task = j->task;
-  const int64_t along = i % j->along, across = i / j->along % j->across, item = i / j->along / j->across;
+  const int64_t across = i % j->across, along = i / j->across % j->along, item = i / j->along / j->across;
   const int64_t channel = across * j->channels;
   (void)worker;
   task.x = item_of(j->x, item, channel);
@@ -85,10 +85,11 @@ static heed_status convolve(heed_context *ctx, const char *function, const heed_
                                       .past_step = past ? (ptrdiff_t)past->stride[2] : 0,
                                       .taps = weight->shape[weight->ndim - 1],
                                       .silu = silu};
-  job.tokens = heed__min(n, heed__max(1, heed__min(CONV_TOKENS, CONV_PIECE / job.task.taps)));
-  job.channels =
-      heed__min(channels, heed__max(1, CONV_PIECE / (job.tokens * heed__min(job.task.taps, CONV_PIECE))));
-  if (job.channels > HEED__TILE) job.channels -= job.channels % HEED__TILE; /* whole vectors */
+  const int64_t most = heed__max(1, CONV_PIECE / job.task.taps);
+  const bool is_across = channels > 1 && job.task.x_channel == 1; /* long runs of what is contiguous */
+  job.channels = is_across ? heed__min(channels, heed__min(CONV_RUN, most)) : 1;
+  job.tokens = heed__min(n, is_across ? heed__max(1, most / job.channels) : most);
+  if (!is_across) job.channels = heed__min(channels, heed__max(1, most / job.tokens));
   job.along = heed__parts(n, job.tokens);
   job.across = heed__parts(channels, job.channels);
   return heed__parallel(ctx, x->shape[0] * job.across * job.along, conv_part, &job)

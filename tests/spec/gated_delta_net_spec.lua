@@ -8,7 +8,7 @@ local close = tensors.close
 --- The module in double precision, by plain loops, on x [n][hidden] with the lists of its state dict.
 local function by_hand(m, x)
   local state = {}
-  for name, t in pairs(m:state_dict()) do state[name] = t:tolist() end
+  for name, t in heed.pairs(m:state_dict()) do state[name] = t:tolist() end
   local hk, hv, dk, dv = m.num_key_heads, m.num_value_heads, m.key_head_dim, m.value_head_dim
   local group, taps = hv / hk, m.conv_kernel_size
   local function project(weight, row)
