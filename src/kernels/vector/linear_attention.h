@@ -13,7 +13,7 @@
 
 enum {
   LINEAR_CHUNK = HEED__LINEAR_CHUNK,
-  LINEAR_STEPS = 8, /* up to this many tokens go one by one */
+  LINEAR_STEPS = 4, /* up to this many tokens go one by one */
   /* Decays of each row of the state: tokens of a part are paired one by one, those of two parts by a product
    * through the beginning of the later part. */
   LINEAR_PART = 16,
