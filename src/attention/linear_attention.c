@@ -149,6 +149,20 @@ static float *part_of(const heed_tensor *x, int64_t i, int64_t each) {
   return x ? (float *)(void *)x->data + i * each : NULL;
 }
 
+/* Copies the past state of a head, or zeros, while the processor's caches can keep it for the kernel. */
+static void begin_state(const linear_run *run, float *state, int64_t item, int64_t head) {
+  const heed_tensor *past = run->x[PAST];
+  const int64_t d = run->task.head_size, dv = run->task.value_size;
+  if (!past) {
+    memset(state, 0, (size_t)(d * dv) * sizeof *state);
+    return;
+  }
+  const float *from = head_of(past, item, head);
+  for (int64_t c = 0; c < d; c++)
+    heed__copy_row(HEED_FLOAT32, state + c * dv, 1, HEED_FLOAT32, from + c * past->stride[2],
+                   (ptrdiff_t)past->stride[3], dv);
+}
+
 static bool run_head(void *argument, int64_t i, int slot, int64_t *position) {
   const linear_run *run = argument;
   const int64_t item = heed__quotient(i, run->key_heads), head = i - item * run->key_heads;
@@ -166,6 +180,7 @@ static bool run_head(void *argument, int64_t i, int slot, int64_t *position) {
   task.scratch = scratch;
   if (!run->backward) {
     task.state = part_of(run->state, i, size);
+    if (*position == 0) begin_state(run, task.state, item, head);
     return run->kernels->linear_attention(&task, run->work.pace, position);
   }
   task.state = part_of(run->x[PAST], i, size);
@@ -241,11 +256,6 @@ static heed_status attend_linear(linear_run *run, double scale, heed_tensor **ou
       status = heed__tensor_new(ctx, run->function, HEED_FLOAT32, 4, shape, &own);
     run->out = own ? own : y.tensor;
     run->state = last.tensor;
-    if (!status && run->x[PAST]) {
-      if (!heed__copy_elements(last.tensor, run->x[PAST])) status = heed__stopped(ctx, run->function);
-    } else if (!status) {
-      memset(last.tensor->data, 0, (size_t)last.tensor->numel * sizeof(float));
-    }
     if (!status) status = run_linear(run);
     if (!status && own && !heed__copy_elements(y.tensor, own)) status = heed__stopped(ctx, run->function);
     heed_tensor_free(own);
