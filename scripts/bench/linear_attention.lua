@@ -1,6 +1,6 @@
 -- The gated delta rule: heed.linear_attention beside the same written in operations of heed, in chunks of 64 tokens as
--- transformers' torch_chunk_gated_delta_rule does it; forward and, with the gradients of all inputs, backward. One thread,
--- the fastest of several turns in alternation, in processor time.
+-- transformers' torch_chunk_gated_delta_rule does it; forward and, with the gradients of all inputs, backward. One
+-- thread, the fastest of several turns in alternation, in processor time.
 --   heed linear_attention.lua [TOKENS HEADS SIZE]
 local heed = require "heed"
 local n, h, d = tonumber(arg[1]) or 2048, tonumber(arg[2]) or 8, tonumber(arg[3]) or 128

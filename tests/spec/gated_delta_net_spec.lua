@@ -83,7 +83,8 @@ local function by_hand(m, x)
       end
       for i = 1, dv do
         local gate = z[t][(h - 1) * dv + i]
-        joined[#joined + 1] = y[i] / math.sqrt(square / dv + m.eps) * state["norm.weight"][i] * gate / (1 + math.exp(-gate))
+        local normal = y[i] / math.sqrt(square / dv + m.eps) * state["norm.weight"][i]
+        joined[#joined + 1] = normal * gate / (1 + math.exp(-gate))
       end
     end
     out[t] = project(state["out_proj.weight"], joined)

@@ -1,6 +1,7 @@
 -- heed.linear_attention and heed.causal_conv.
 local heed = require "heed"
 local raises = require "tests.raises"
+local support = require "tests.support"
 local tensors = require "tests.tensors"
 local close = tensors.close
 
@@ -15,8 +16,8 @@ local function empty(rows, columns)
   return t
 end
 
---- One query head. q [n][d], k [n][d], v [n][dv], decay [n] or [n][d], beta [n], past [d][dv]: lists, the last three may be
---- nil. Returns out [n][dv] and the state [d][dv].
+--- One query head. q [n][d], k [n][d], v [n][dv], decay [n] or [n][d], beta [n], past [d][dv]: lists; decay and beta may
+--- be nil. Returns out [n][dv] and the state [d][dv].
 local function recurrence(q, k, v, decay, beta, past, scale)
   local n, d, dv = #q, #past, #past[1]
   local s, out = empty(d, dv), empty(n, dv)
@@ -87,8 +88,10 @@ describe("heed.linear_attention", function()
 
   for _, rule in ipairs(RULES) do
     it(("follows the recurrence of the rule %s"):format(rule), function()
-      for _, sizes in ipairs { { 1, 1, 1, 1, 1, 1 }, { 2, 4, 2, 7, 3, 5 }, { 1, 2, 2, 66, 9, 4 }, { 2, 3, 1, 70, 4, 17 } } do
-        local b, hq, hkv, n, d, dv = (table.unpack or unpack)(sizes)
+      for _, sizes in ipairs {
+        { 1, 1, 1, 1, 1, 1 }, { 2, 4, 2, 7, 3, 5 }, { 1, 2, 2, 66, 9, 4 }, { 2, 3, 1, 70, 4, 17 },
+      } do
+        local b, hq, hkv, n, d, dv = support.unpack(sizes)
         for _, each in ipairs(rule:find "gated" and { false, true } or { false }) do
           local q, k, v, options = inputs(rule, b, hq, hkv, n, d, dv, each)
           local wanted, last = by_hand(q, k, v, options)
@@ -105,7 +108,8 @@ describe("heed.linear_attention", function()
       for _, step in ipairs { 1, 5, 64, 100 } do
         local ys, past = {}, options.past_state
         for first = 1, 150, step do
-          ys[#ys + 1], past = heed.linear_attention(part(q, k, v, options, first, math.min(first + step - 1, 150), past))
+          local last = math.min(first + step - 1, 150)
+          ys[#ys + 1], past = heed.linear_attention(part(q, k, v, options, first, last, past))
         end
         close(y, heed.cat(ys, 3), 5e-6, 2e-6)
         close(state, past, 5e-6, 2e-6)
@@ -216,12 +220,13 @@ describe("heed.linear_attention", function()
     local decay, beta = heed.zeros(2, 2, 7), heed.zeros(2, 2, 7)
     local function refused(message, ...)
       local arguments, n = { ... }, select("#", ...)
-      raises("linear_attention: " .. message, function() return (f((table.unpack or unpack)(arguments, 1, n))) end)
+      raises("linear_attention: " .. message, function() return (f(support.unpack(arguments, 1, n))) end)
     end
     refused("rule is a string ('gated delta'); it must be 'linear', 'gated', 'delta' or 'gated_delta'" ..
       "; did you mean 'gated_delta'?", q, k, v, { rule = "gated delta" })
     refused("beta is nil; it must be a tensor with rule = 'delta'", q, k, v, { rule = "delta" })
-    refused("decay is nil; it must be a tensor with rule = 'gated_delta'", q, k, v, { rule = "gated_delta", beta = beta })
+    refused("decay is nil; it must be a tensor with rule = 'gated_delta'", q, k, v,
+      { rule = "gated_delta", beta = beta })
     refused("decay is a tensor of shape [2, 2, 7] and dtype float32; it must be nil with rule = 'delta'" ..
       "; use rule = 'gated_delta'", q, k, v, { rule = "delta", beta = beta, decay = decay })
     refused("k is [2, 2, 6, 3] and q is [2, 4, 7, 3]; their batch, tokens and head size must be equal", q,
@@ -233,8 +238,8 @@ describe("heed.linear_attention", function()
     refused("q is [4, 7, 3]; it must be [b, heads, n, d]", heed.ones(4, 7, 3), k, v)
     refused("v is int64; it must be float32: convert with v:float()", q, k, v:long())
     refused("k is bfloat16; it must be float32: convert with k:float()", q, k:to "bfloat16", v)
-    refused("decay is [2, 4, 7] and k is [2, 2, 7, 3]; decay must be [b, heads of k, n] or have the shape of k", q, k, v,
-      { decay = heed.zeros(2, 4, 7) })
+    refused("decay is [2, 4, 7] and k is [2, 2, 7, 3]; decay must be [b, heads of k, n] or have the shape of k", q, k,
+      v, { decay = heed.zeros(2, 4, 7) })
     refused("beta is [2, 2, 7, 3] and k is [2, 2, 7, 3]; beta must be [b, heads of k, n] or [b, 1, n]", q, k, v,
       { beta = heed.zeros(2, 2, 7, 3) })
     refused("past_state is [2, 2, 5, 3]; it must be [b, heads of k, d, dv], here [2, 2, 3, 5]", q, k, v,
@@ -273,7 +278,7 @@ describe("heed.causal_conv", function()
 
   it("filters each channel with its own taps", function()
     for _, sizes in ipairs { { 1, 1, 1, 1 }, { 2, 3, 5, 4 }, { 1, 17, 40, 3 }, { 2, 20, 3, 6 }, { 1, 2, 9, 1 } } do
-      local b, channels, n, k = (table.unpack or unpack)(sizes)
+      local b, channels, n, k = support.unpack(sizes)
       local x, weight, bias = heed.randn(b, channels, n), heed.randn(channels, k), heed.randn(channels)
       local past = heed.randn(b, channels, k - 1)
       for _, silu in ipairs { false, true } do
@@ -320,7 +325,7 @@ describe("heed.causal_conv", function()
     local function refused(message, ...)
       local arguments, n = { ... }, select("#", ...)
       raises("causal_conv: " .. message, function()
-        return (heed.causal_conv((table.unpack or unpack)(arguments, 1, n)))
+        return (heed.causal_conv(support.unpack(arguments, 1, n)))
       end)
     end
     refused("x is [3, 5]; it must be [b, channels, n]", heed.ones(3, 5), weight)
@@ -350,7 +355,7 @@ describe("ONNX's case", function()
         end
         for i, value in ipairs(case.inputs) do x[i] = tensors.golden(value) end
         x[#x + 1] = options
-        local y, state = heed[case.call]((table.unpack or unpack)(x))
+        local y, state = heed[case.call](support.unpack(x))
         close(tensors.golden(case.results[1]), y, case.tolerance, case.tolerance)
         close(tensors.golden(case.results[2]), state, case.tolerance, case.tolerance)
       end)
@@ -443,7 +448,7 @@ describe("the gradients", function()
 
   it("of the convolution are those of differences", function()
     for _, sizes in ipairs { { 2, 3, 7, 4 }, { 1, 2, 2, 4 }, { 2, 2, 5, 1 } } do
-      local b, channels, n, k = (table.unpack or unpack)(sizes)
+      local b, channels, n, k = support.unpack(sizes)
       local dy, dstate = heed.randn(b, channels, n), heed.randn(b, channels, k - 1)
       for _, activation in ipairs { "none", "silu" } do
         local function f(x, weight, bias, past)

@@ -1,5 +1,5 @@
---- nn.GatedDeltaNet: the linear attention of Qwen3-Next, a gated delta rule between projections, a causal convolution and a
---- gated norm. Parameters have the names and shapes of transformers' Qwen3NextGatedDeltaNet. arXiv:2412.06464.
+--- nn.GatedDeltaNet: the linear attention of Qwen3-Next, a gated delta rule between projections, a causal convolution
+--- and a gated norm. Parameters have the names and shapes of transformers' Qwen3NextGatedDeltaNet. arXiv:2412.06464.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
