@@ -8,29 +8,20 @@
 
 enum { LINEAR_WAKING = 1 << 18 }; /* multiply-adds that one thread does alone */
 
-enum {
-  Q = HEED__LINEAR_Q,
-  K = HEED__LINEAR_K,
-  V = HEED__LINEAR_V,
-  DECAY = HEED__LINEAR_DECAY,
-  BETA = HEED__LINEAR_BETA,
-  PAST = HEED__LINEAR_PAST,
-  LINEAR_INPUTS = HEED__LINEAR_INPUTS
-};
-static const char *const linear_names[LINEAR_INPUTS] = {"q", "k", "v", "decay", "beta", "past_state"};
+static const char *const linear_names[HEED__LINEAR_INPUTS] = {"q", "k", "v", "decay", "beta", "past_state"};
 
 /* A call, forward or backward. Pointers of a task differ between heads by these strides. */
 typedef struct linear_run {
   heed_context *ctx;
   const char *function;
   const heed__kernels *kernels;
-  const heed_tensor *x[LINEAR_INPUTS]; /* NULL: not given; columns are contiguous */
-  heed_tensor *made[LINEAR_INPUTS];    /* copies that were necessary for that */
+  const heed_tensor *x[HEED__LINEAR_INPUTS]; /* NULL: not given; columns are contiguous */
+  heed_tensor *made[HEED__LINEAR_INPUTS];    /* copies that were necessary for that */
   int64_t batch, key_heads, group;
-  heed__linear_attention_task task; /* of the first head; without pointers */
-  const heed_tensor *out;           /* or its gradient */
-  const heed_tensor *state;         /* row-major [b, hkv, d, dv]; the gradient's, when going backward */
-  heed_tensor *dx[LINEAR_INPUTS];   /* row-major; NULL: not wanted. dx[PAST] is not used */
+  heed__linear_attention_task task;     /* of the first head; without pointers */
+  const heed_tensor *out;               /* or its gradient */
+  const heed_tensor *state;             /* row-major [b, hkv, d, dv]; the gradient's, when going backward */
+  heed_tensor *dx[HEED__LINEAR_INPUTS]; /* row-major; NULL: not wanted. that of past_state is not used */
   bool backward;
   float *scratch;
   size_t area; /* floats for each slot */
@@ -46,70 +37,76 @@ static heed_status check_sizes(const linear_run *run, int i, int ndim, const int
   bool same = x->ndim == ndim;
   for (int d = 0; same && d < ndim; d++) same = shape[d] < 0 || x->shape[d] == shape[d];
   if (same) return HEED_OK;
-  return heed__fail_pair(run->ctx, run->function, linear_names[i], x, i == K || i == BETA ? "q" : "k",
-                         run->x[i == K || i == BETA ? Q : K], needed);
+  return heed__fail_pair(
+      run->ctx, run->function, linear_names[i], x, i == HEED__LINEAR_K || i == HEED__LINEAR_BETA ? "q" : "k",
+      run->x[i == HEED__LINEAR_K || i == HEED__LINEAR_BETA ? HEED__LINEAR_Q : HEED__LINEAR_K], needed);
 }
 
-static heed_status check_linear(linear_run *run) {
+static heed_status check_linear_inputs(linear_run *run) {
   heed_context *ctx = run->ctx;
   const char *function = run->function;
   heed_status status = HEED_OK;
   char text[HEED__SHAPE_TEXT];
-  for (int i = 0; i < LINEAR_INPUTS && !status; i++)
+  for (int i = 0; i < HEED__LINEAR_INPUTS && !status; i++)
     if (run->x[i]) status = heed__check_dtype(ctx, function, linear_names[i], run->x[i], HEED_FLOAT32);
-  for (int i = Q; i <= V && !status; i++)
+  for (int i = HEED__LINEAR_Q; i <= HEED__LINEAR_V && !status; i++)
     if (run->x[i]->ndim != 4)
-      status =
-          heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [b, heads, n, %s]", function, linear_names[i],
-                     heed__shape_text(text, run->x[i]->ndim, run->x[i]->shape), i == V ? "dv" : "d");
+      status = heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [b, heads, n, %s]", function,
+                          linear_names[i], heed__shape_text(text, run->x[i]->ndim, run->x[i]->shape),
+                          i == HEED__LINEAR_V ? "dv" : "d");
   if (status) return status;
-  const int64_t *q = run->x[Q]->shape, *k = run->x[K]->shape, *v = run->x[V]->shape;
-  status = check_sizes(run, K, 4, (int64_t[]){q[0], -1, q[2], q[3]},
+  const int64_t *q = run->x[HEED__LINEAR_Q]->shape, *k = run->x[HEED__LINEAR_K]->shape,
+                *v = run->x[HEED__LINEAR_V]->shape;
+  status = check_sizes(run, HEED__LINEAR_K, 4, (int64_t[]){q[0], -1, q[2], q[3]},
                        "their batch, tokens and head size must be equal");
   if (status) return status;
   if (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0)
-    return heed__fail_pair(ctx, function, "q", run->x[Q], "k", run->x[K],
+    return heed__fail_pair(ctx, function, "q", run->x[HEED__LINEAR_Q], "k", run->x[HEED__LINEAR_K],
                            "the number of heads of q must be a multiple of that of k");
-  status = check_sizes(run, V, 4, (int64_t[]){k[0], k[1], k[2], -1},
+  status = check_sizes(run, HEED__LINEAR_V, 4, (int64_t[]){k[0], k[1], k[2], -1},
                        "their batch, heads and tokens must be equal");
-  if (!status && run->x[DECAY])
-    status = run->x[DECAY]->ndim == 4
-                 ? check_sizes(run, DECAY, 4, (int64_t[]){k[0], k[1], k[2], k[3]},
+  if (!status && run->x[HEED__LINEAR_DECAY])
+    status = run->x[HEED__LINEAR_DECAY]->ndim == 4
+                 ? check_sizes(run, HEED__LINEAR_DECAY, 4, (int64_t[]){k[0], k[1], k[2], k[3]},
                                "decay must be [b, heads of k, n] or have the shape of k")
-                 : check_sizes(run, DECAY, 3, (int64_t[]){k[0], k[1], k[2]},
+                 : check_sizes(run, HEED__LINEAR_DECAY, 3, (int64_t[]){k[0], k[1], k[2]},
                                "decay must be [b, heads of k, n] or have the shape of k");
-  if (!status && run->x[BETA]) {
-    const heed_tensor *beta = run->x[BETA];
+  if (!status && run->x[HEED__LINEAR_BETA]) {
+    const heed_tensor *beta = run->x[HEED__LINEAR_BETA];
     const bool shared = beta->ndim == 3 && beta->shape[1] == 1;
     if (beta->ndim != 3 || beta->shape[0] != k[0] || (!shared && beta->shape[1] != k[1]) ||
         beta->shape[2] != k[2])
-      status = heed__fail_pair(ctx, function, "beta", beta, "k", run->x[K],
+      status = heed__fail_pair(ctx, function, "beta", beta, "k", run->x[HEED__LINEAR_K],
                                "beta must be [b, heads of k, n] or [b, 1, n]");
   }
-  if (!status && run->x[PAST])
-    status = heed__same_shape(run->x[PAST]->ndim, run->x[PAST]->shape, 4, (int64_t[]){k[0], k[1], k[3], v[3]})
+  if (!status && run->x[HEED__LINEAR_PAST])
+    status = heed__same_shape(run->x[HEED__LINEAR_PAST]->ndim, run->x[HEED__LINEAR_PAST]->shape, 4,
+                              (int64_t[]){k[0], k[1], k[3], v[3]})
                  ? HEED_OK
                  : heed__fail(ctx, HEED_SHAPE,
                               "%s: past_state is %s; it must be [b, heads of k, d, dv], here [%" PRId64
                               ", %" PRId64 ", %" PRId64 ", %" PRId64 "]",
-                              function, heed__shape_text(text, run->x[PAST]->ndim, run->x[PAST]->shape), k[0],
-                              k[1], k[3], v[3]);
+                              function,
+                              heed__shape_text(text, run->x[HEED__LINEAR_PAST]->ndim,
+                                               run->x[HEED__LINEAR_PAST]->shape),
+                              k[0], k[1], k[3], v[3]);
   return status;
 }
 
 /* Checks the inputs and describes the tasks. */
 static heed_status begin_linear(linear_run *run, double scale) {
-  heed_status status = check_linear(run);
+  heed_status status = check_linear_inputs(run);
   if (!status && !isfinite(scale))
     status = heed__fail(run->ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", run->function,
                         HEED__G(scale));
-  for (int i = Q; i <= DECAY && !status; i++) {
+  for (int i = HEED__LINEAR_Q; i <= HEED__LINEAR_DECAY && !status; i++) {
     const heed_tensor *x = run->x[i];
     if (!x || x->ndim < 4 || x->shape[3] <= 1 || x->stride[3] == 1) continue;
     status = heed__as_contiguous(run->ctx, run->function, x, HEED_FLOAT32, &run->x[i], &run->made[i]);
   }
   if (status) return status;
-  const heed_tensor *q = run->x[Q], *k = run->x[K], *v = run->x[V], *decay = run->x[DECAY];
+  const heed_tensor *q = run->x[HEED__LINEAR_Q], *k = run->x[HEED__LINEAR_K], *v = run->x[HEED__LINEAR_V],
+                    *decay = run->x[HEED__LINEAR_DECAY];
   const double wide = q->shape[3] > 0 ? 1 / sqrt((double)q->shape[3]) : 1;
   run->kernels = heed__kernels_of(run->ctx);
   run->batch = k->shape[0];
@@ -128,13 +125,13 @@ static heed_status begin_linear(linear_run *run, double scale) {
     run->task.decay_row = (ptrdiff_t)decay->stride[2];
     run->task.decays_each = decay->ndim == 4;
   }
-  if (run->x[BETA]) run->task.beta_row = (ptrdiff_t)run->x[BETA]->stride[2];
+  if (run->x[HEED__LINEAR_BETA]) run->task.beta_row = (ptrdiff_t)run->x[HEED__LINEAR_BETA]->stride[2];
   return HEED_OK;
 }
 
 static void end_linear(linear_run *run) {
   heed__release(run->ctx, run->scratch);
-  for (int i = 0; i < LINEAR_INPUTS; i++) heed_tensor_free(run->made[i]);
+  for (int i = 0; i < HEED__LINEAR_INPUTS; i++) heed_tensor_free(run->made[i]);
 }
 
 /* ---- Tasks ---- */
@@ -151,7 +148,7 @@ static float *part_of(const heed_tensor *x, int64_t i, int64_t each) {
 
 /* Copies the past state of a head, or zeros, while the processor's caches can keep it for the kernel. */
 static void begin_state(const linear_run *run, float *state, int64_t item, int64_t head) {
-  const heed_tensor *past = run->x[PAST];
+  const heed_tensor *past = run->x[HEED__LINEAR_PAST];
   const int64_t d = run->task.head_size, dv = run->task.value_size;
   if (!past) {
     memset(state, 0, (size_t)(d * dv) * sizeof *state);
@@ -169,11 +166,11 @@ static bool run_head(void *argument, int64_t i, int slot, int64_t *position) {
   float *scratch = run->scratch + (size_t)slot * run->area;
   heed__linear_attention_task task = run->task;
   const int64_t keys = task.tokens * task.head_size, size = task.head_size * task.value_size;
-  task.q = head_of(run->x[Q], item, head * run->group);
-  task.k = head_of(run->x[K], item, head);
-  task.v = head_of(run->x[V], item, head);
-  task.decay = head_of(run->x[DECAY], item, head);
-  task.beta = head_of(run->x[BETA], item, head);
+  task.q = head_of(run->x[HEED__LINEAR_Q], item, head * run->group);
+  task.k = head_of(run->x[HEED__LINEAR_K], item, head);
+  task.v = head_of(run->x[HEED__LINEAR_V], item, head);
+  task.decay = head_of(run->x[HEED__LINEAR_DECAY], item, head);
+  task.beta = head_of(run->x[HEED__LINEAR_BETA], item, head);
   task.out = head_of(run->out, item, head * run->group);
   task.out_head = (ptrdiff_t)run->out->stride[1];
   task.out_row = (ptrdiff_t)run->out->stride[2];
@@ -183,15 +180,15 @@ static bool run_head(void *argument, int64_t i, int slot, int64_t *position) {
     if (*position == 0) begin_state(run, task.state, item, head);
     return run->kernels->linear_attention(&task, run->work.pace, position);
   }
-  task.state = part_of(run->x[PAST], i, size);
+  task.state = part_of(run->x[HEED__LINEAR_PAST], i, size);
   const heed__linear_attention_backward_task g = {
       .forward = task,
       .dstate = part_of(run->state, i, size),
-      .dq = part_of(run->dx[Q], i, run->group * keys),
-      .dk = part_of(run->dx[K], i, keys),
-      .dv = part_of(run->dx[V], i, task.tokens * task.value_size),
-      .ddecay = part_of(run->dx[DECAY], i, task.decays_each ? keys : task.tokens),
-      .dbeta = part_of(run->dx[BETA], i, task.tokens),
+      .dq = part_of(run->dx[HEED__LINEAR_Q], i, run->group * keys),
+      .dk = part_of(run->dx[HEED__LINEAR_K], i, keys),
+      .dv = part_of(run->dx[HEED__LINEAR_V], i, task.tokens * task.value_size),
+      .ddecay = part_of(run->dx[HEED__LINEAR_DECAY], i, task.decays_each ? keys : task.tokens),
+      .dbeta = part_of(run->dx[HEED__LINEAR_BETA], i, task.tokens),
       .scratch = scratch};
   return run->kernels->linear_attention_backward(&g, run->work.pace, position);
 }
@@ -206,7 +203,8 @@ static heed_status run_linear(linear_run *run) {
   const size_t most = PTRDIFF_MAX / sizeof(float), line = HEED__ALIGNMENT / sizeof(float);
   const double wanted = 4096 * wide + (run->backward ? (n / 64 + 80) * size : 0);
   if (wanted > (double)most / 16) return heed__fail_memory(run->ctx, run->function, PTRDIFF_MAX);
-  task.decay = run->x[DECAY] ? (const float *)(const void *)run->x[DECAY]->data : NULL;
+  task.decay =
+      run->x[HEED__LINEAR_DECAY] ? (const float *)(const void *)run->x[HEED__LINEAR_DECAY]->data : NULL;
   const heed__linear_attention_backward_task backward = {.forward = task};
   const size_t bytes = run->backward ? run->kernels->linear_attention_backward_scratch(&backward)
                                      : run->kernels->linear_attention_scratch(&task);
@@ -242,15 +240,16 @@ static heed_status attend_linear(linear_run *run, double scale, heed_tensor **ou
   heed__result y = {0}, last = {0};
   heed_status status = begin_linear(run, scale);
   if (status) return status;
-  const int64_t *q = run->x[Q]->shape, *k = run->x[K]->shape, dv = run->x[V]->shape[3];
+  const int64_t *q = run->x[HEED__LINEAR_Q]->shape, *k = run->x[HEED__LINEAR_K]->shape,
+                dv = run->x[HEED__LINEAR_V]->shape[3];
   const int64_t shape[] = {q[0], q[1], q[2], dv}, sizes[] = {k[0], k[1], k[3], dv};
-  status =
-      heed__result_begin(ctx, run->function, &y, out, HEED_FLOAT32, 4, shape, false, LINEAR_INPUTS, run->x);
+  status = heed__result_begin(ctx, run->function, &y, out, HEED_FLOAT32, 4, shape, false, HEED__LINEAR_INPUTS,
+                              run->x);
   if (!status)
     status = heed__result_begin_row_major(ctx, run->function, &last, state, HEED_FLOAT32, 4, sizes,
-                                          LINEAR_INPUTS, run->x);
+                                          HEED__LINEAR_INPUTS, run->x);
   if (!status) {
-    if (y.tensor != *out) order_like(y.tensor, run->x[Q]);
+    if (y.tensor != *out) order_like(y.tensor, run->x[HEED__LINEAR_Q]);
     heed_tensor *own = NULL; /* the kernel needs contiguous columns */
     if (dv > 1 && y.tensor->stride[3] != 1)
       status = heed__tensor_new(ctx, run->function, HEED_FLOAT32, 4, shape, &own);
@@ -285,7 +284,7 @@ heed_status heed_linear_attention(heed_context *ctx, const heed_tensor *q, const
   status = attend_linear(&run, own.scale, out, state ? state : &unwanted);
   end_linear(&run);
   heed_tensor_free(unwanted);
-  return heed__record_state(ctx, status, HEED__OP_linear_attention, LINEAR_INPUTS, inputs, &own.scale,
+  return heed__record_state(ctx, status, HEED__OP_linear_attention, HEED__LINEAR_INPUTS, inputs, &own.scale,
                             sizeof own.scale, out, state);
 }
 
@@ -301,20 +300,21 @@ static heed_status copy_or_zeros(const linear_run *run, const heed_tensor *x, co
 }
 
 heed_status heed__linear_attention_gradient(heed_context *ctx, const char *function,
-                                            const heed_tensor *const x[LINEAR_INPUTS], double scale,
+                                            const heed_tensor *const x[HEED__LINEAR_INPUTS], double scale,
                                             const heed_tensor *dout, const heed_tensor *dstate,
-                                            unsigned wanted, heed_tensor *dx[LINEAR_INPUTS]) {
+                                            unsigned wanted, heed_tensor *dx[HEED__LINEAR_INPUTS]) {
   linear_run run = {.ctx = ctx, .function = function, .backward = true};
   heed_tensor *state = NULL, *zeros = NULL, *past = NULL, *made = NULL;
   memcpy(run.x, x, sizeof run.x);
   heed_status status = begin_linear(&run, scale);
   if (status) goto done;
-  const int64_t *k = run.x[K]->shape, dv = run.x[V]->shape[3], sizes[] = {k[0], k[1], k[3], dv};
-  const int64_t *q = run.x[Q]->shape, shape[] = {q[0], q[1], q[2], dv};
+  const int64_t *k = run.x[HEED__LINEAR_K]->shape, dv = run.x[HEED__LINEAR_V]->shape[3],
+                sizes[] = {k[0], k[1], k[3], dv};
+  const int64_t *q = run.x[HEED__LINEAR_Q]->shape, shape[] = {q[0], q[1], q[2], dv};
   status = copy_or_zeros(&run, dstate, sizes, &state);
-  if (!status && (!run.x[PAST] || !heed_tensor_is_contiguous(run.x[PAST]))) {
-    status = copy_or_zeros(&run, run.x[PAST], sizes, &past);
-    run.x[PAST] = past;
+  if (!status && (!run.x[HEED__LINEAR_PAST] || !heed_tensor_is_contiguous(run.x[HEED__LINEAR_PAST]))) {
+    status = copy_or_zeros(&run, run.x[HEED__LINEAR_PAST], sizes, &past);
+    run.x[HEED__LINEAR_PAST] = past;
   }
   if (!status && !dout) {
     status = copy_or_zeros(&run, NULL, shape, &zeros);
@@ -324,26 +324,26 @@ heed_status heed__linear_attention_gradient(heed_context *ctx, const char *funct
     status = heed__as_contiguous(ctx, function, dout, HEED_FLOAT32, &dout, &made);
   run.out = dout;
   run.state = state;
-  for (int i = Q; i < PAST && !status; i++) {
+  for (int i = HEED__LINEAR_Q; i < HEED__LINEAR_PAST && !status; i++) {
     if (!run.x[i] || !(wanted >> i & 1)) continue;
     int64_t own[HEED_MAX_DIMS];
     memcpy(own, run.x[i]->shape, (size_t)run.x[i]->ndim * sizeof *own);
-    if (i == BETA) own[1] = k[1]; /* summed over heads later, where these share it */
+    if (i == HEED__LINEAR_BETA) own[1] = k[1]; /* summed over heads later, where these share it */
     status = heed__tensor_new(ctx, function, HEED_FLOAT32, run.x[i]->ndim, own, &run.dx[i]);
   }
   if (!status) status = run_linear(&run);
 done:
   if (!status) {
-    for (int i = Q; i < PAST; i++) {
+    for (int i = HEED__LINEAR_Q; i < HEED__LINEAR_PAST; i++) {
       dx[i] = run.dx[i];
       run.dx[i] = NULL;
     }
-    if (wanted >> PAST & 1) {
-      dx[PAST] = state;
+    if (wanted >> HEED__LINEAR_PAST & 1) {
+      dx[HEED__LINEAR_PAST] = state;
       state = NULL;
     }
   }
-  for (int i = Q; i < PAST; i++) heed_tensor_free(run.dx[i]);
+  for (int i = HEED__LINEAR_Q; i < HEED__LINEAR_PAST; i++) heed_tensor_free(run.dx[i]);
   heed_tensor_free(state);
   heed_tensor_free(past);
   heed_tensor_free(zeros);

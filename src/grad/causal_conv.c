@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-enum { X, WEIGHT, BIAS, PAST, CONV_INPUTS };
 enum { CONV_CALL = 1 << 14 }; /* tokens between two cancellation checks */
 
 typedef struct conv_gradient {
@@ -115,28 +114,28 @@ static heed_status run_gradient(heed_context *ctx, const char *function, conv_gr
 }
 
 heed_status heed__causal_conv_backward(heed__backward *b) {
-  enum { DY = CONV_INPUTS, DSTATE, ALL };
+  enum { CONV_DY = HEED__CONV_INPUTS, CONV_DSTATE, CONV_ALL };
   heed_context *ctx = b->ctx;
-  heed_tensor header[CONV_INPUTS], *made[ALL] = {NULL}, *zeros = NULL;
-  const heed_tensor *given[ALL] = {NULL}, *packed[ALL] = {NULL};
-  float *dx[CONV_INPUTS] = {NULL};
-  const float *data[ALL] = {NULL};
+  heed_tensor header[HEED__CONV_INPUTS], *made[CONV_ALL] = {NULL}, *zeros = NULL;
+  const heed_tensor *given[CONV_ALL] = {NULL}, *packed[CONV_ALL] = {NULL};
+  float *dx[HEED__CONV_INPUTS] = {NULL};
+  const float *data[CONV_ALL] = {NULL};
   heed_status status = HEED_OK;
-  for (int i = 0; i < CONV_INPUTS; i++)
+  for (int i = 0; i < HEED__CONV_INPUTS; i++)
     if (heed__backward_has(b, i)) given[i] = heed__backward_input(b, i, &header[i]);
-  const heed_tensor *x = given[X], *weight = given[WEIGHT];
-  given[DY] = b->dy[0];
-  given[DSTATE] = b->node->outputs > 1 ? b->dy[1] : NULL;
-  if (!given[DY]) {
+  const heed_tensor *x = given[HEED__CONV_X], *weight = given[HEED__CONV_WEIGHT];
+  given[CONV_DY] = b->dy[0];
+  given[CONV_DSTATE] = b->node->outputs > 1 ? b->dy[1] : NULL;
+  if (!given[CONV_DY]) {
     status = heed__full(ctx, b->function, HEED_FLOAT32, 3, x->shape, heed_number(0), &zeros);
-    given[DY] = zeros;
+    given[CONV_DY] = zeros;
   }
-  for (int i = 0; i < ALL && !status; i++) {
+  for (int i = 0; i < CONV_ALL && !status; i++) {
     if (!given[i]) continue;
     status = heed__as_contiguous(ctx, b->function, given[i], HEED_FLOAT32, &packed[i], &made[i]);
     if (!status) data[i] = (const float *)(const void *)packed[i]->data;
   }
-  for (int i = 0; i < CONV_INPUTS && !status; i++) {
+  for (int i = 0; i < HEED__CONV_INPUTS && !status; i++) {
     if (!heed__backward_wants(b, i)) continue;
     status = heed__tensor_new(ctx, b->function, HEED_FLOAT32, given[i]->ndim, given[i]->shape, &b->dx[i]);
     if (!status) dx[i] = (float *)(void *)b->dx[i]->data;
@@ -144,16 +143,16 @@ heed_status heed__causal_conv_backward(heed__backward *b) {
   if (!status) {
     conv_gradient g = {.kernels = heed__kernels_of(ctx),
                        .pace = &ctx->pace,
-                       .x = data[X],
-                       .weight = data[WEIGHT],
-                       .bias = data[BIAS],
-                       .past = data[PAST],
-                       .dy = data[DY],
-                       .dstate = data[DSTATE],
-                       .dx = dx[X],
-                       .dweight = dx[WEIGHT],
-                       .dbias = dx[BIAS],
-                       .dpast = dx[PAST],
+                       .x = data[HEED__CONV_X],
+                       .weight = data[HEED__CONV_WEIGHT],
+                       .bias = data[HEED__CONV_BIAS],
+                       .past = data[HEED__CONV_PAST],
+                       .dy = data[CONV_DY],
+                       .dstate = data[CONV_DSTATE],
+                       .dx = dx[HEED__CONV_X],
+                       .dweight = dx[HEED__CONV_WEIGHT],
+                       .dbias = dx[HEED__CONV_BIAS],
+                       .dpast = dx[HEED__CONV_PAST],
                        .batch = x->shape[0],
                        .channels = x->shape[1],
                        .n = x->shape[2],
@@ -162,6 +161,6 @@ heed_status heed__causal_conv_backward(heed__backward *b) {
     status = run_gradient(ctx, b->function, &g);
   }
   heed_tensor_free(zeros);
-  for (int i = 0; i < ALL; i++) heed_tensor_free(made[i]);
+  for (int i = 0; i < CONV_ALL; i++) heed_tensor_free(made[i]);
   return status;
 }

@@ -8,8 +8,7 @@ enum {
   CONV_PIECE = 1 << 16, /* multiply-adds of a task */
 };
 
-typedef enum conv_input { X, WEIGHT, BIAS, PAST, CONV_INPUTS } conv_input;
-static const char *const conv_names[CONV_INPUTS] = {"x", "weight", "bias", "past_state"};
+static const char *const conv_names[HEED__CONV_INPUTS] = {"x", "weight", "bias", "past_state"};
 
 typedef struct conv_job {
   const heed__kernels *kernels;
@@ -20,10 +19,10 @@ typedef struct conv_job {
 } conv_job;
 
 static heed_status check_conv(heed_context *ctx, const char *function, const heed_tensor *const *input) {
-  const heed_tensor *x = input[X], *weight = input[WEIGHT];
+  const heed_tensor *x = input[HEED__CONV_X], *weight = input[HEED__CONV_WEIGHT];
   char text[HEED__SHAPE_TEXT], other[HEED__SHAPE_TEXT];
   heed_status status = HEED_OK;
-  for (int i = 0; i < CONV_INPUTS && !status; i++)
+  for (int i = 0; i < HEED__CONV_INPUTS && !status; i++)
     if (input[i]) status = heed__check_dtype(ctx, function, conv_names[i], input[i], HEED_FLOAT32);
   if (status) return status;
   if (x->ndim != 3)
@@ -37,12 +36,15 @@ static heed_status check_conv(heed_context *ctx, const char *function, const hee
   if (taps < 1)
     return heed__fail(ctx, HEED_SHAPE, "%s: weight is %s; its last size must be at least 1", function,
                       heed__shape_text(text, weight->ndim, weight->shape));
-  if (input[BIAS] && (input[BIAS]->ndim != 1 || input[BIAS]->shape[0] != x->shape[1]))
-    return heed__fail_pair(ctx, function, "bias", input[BIAS], "x", x, "bias must be [channels]");
+  if (input[HEED__CONV_BIAS] &&
+      (input[HEED__CONV_BIAS]->ndim != 1 || input[HEED__CONV_BIAS]->shape[0] != x->shape[1]))
+    return heed__fail_pair(ctx, function, "bias", input[HEED__CONV_BIAS], "x", x, "bias must be [channels]");
   const int64_t past[] = {x->shape[0], x->shape[1], taps - 1};
-  if (input[PAST] && !heed__same_shape(input[PAST]->ndim, input[PAST]->shape, 3, past))
+  if (input[HEED__CONV_PAST] &&
+      !heed__same_shape(input[HEED__CONV_PAST]->ndim, input[HEED__CONV_PAST]->shape, 3, past))
     return heed__fail(ctx, HEED_SHAPE, "%s: past_state is %s; it must be [b, channels, k - 1], here %s",
-                      function, heed__shape_text(text, input[PAST]->ndim, input[PAST]->shape),
+                      function,
+                      heed__shape_text(text, input[HEED__CONV_PAST]->ndim, input[HEED__CONV_PAST]->shape),
                       heed__shape_text(other, 3, past));
   return HEED_OK;
 }
@@ -156,10 +158,11 @@ heed_status heed_causal_conv(heed_context *ctx, const heed_tensor *x, const heed
   if (!status && own.bias)
     status = heed__as_contiguous(ctx, function, own.bias, HEED_FLOAT32, &bias, &made[1]);
   if (!status)
-    status = heed__result_begin(ctx, function, &y, out, HEED_FLOAT32, 3, x->shape, false, CONV_INPUTS, input);
+    status = heed__result_begin(ctx, function, &y, out, HEED_FLOAT32, 3, x->shape, false, HEED__CONV_INPUTS,
+                                input);
   if (!status)
-    status =
-        heed__result_begin(ctx, function, &last, last_out, HEED_FLOAT32, 3, kept, false, CONV_INPUTS, input);
+    status = heed__result_begin(ctx, function, &last, last_out, HEED_FLOAT32, 3, kept, false,
+                                HEED__CONV_INPUTS, input);
   if (!status) {
     if (y.tensor != *out) heed__strides_like(x, y.tensor->stride); /* tokens or channels innermost, as in x */
     status = convolve(ctx, function, x, filter, bias, own.past_state, own.silu, y.tensor);
@@ -169,6 +172,6 @@ heed_status heed_causal_conv(heed_context *ctx, const heed_tensor *x, const heed
   heed_tensor_free(made[1]);
   status = heed__state_result_end(ctx, status, &y, &last);
   heed_tensor_free(unwanted);
-  return heed__record_state(ctx, status, HEED__OP_causal_conv, CONV_INPUTS, input, &own.silu, sizeof own.silu,
-                            out, state);
+  return heed__record_state(ctx, status, HEED__OP_causal_conv, HEED__CONV_INPUTS, input, &own.silu,
+                            sizeof own.silu, out, state);
 }

@@ -62,6 +62,8 @@ heed_status heed__record_state(heed_context *ctx, heed_status status, heed__op o
 HEED_MUST_USE
 heed_status heed__check_state(heed_context *ctx, const char *function, heed_tensor **out,
                               heed_tensor **state);
+/* What causal_conv reads, in the order in which it is recorded. */
+enum { HEED__CONV_X, HEED__CONV_WEIGHT, HEED__CONV_BIAS, HEED__CONV_PAST, HEED__CONV_INPUTS };
 /* What a view tells its gradient: dimensions, from 0, and where it begins in them, from 0. */
 typedef struct heed__view_values {
   int order[HEED_MAX_DIMS];

@@ -16,8 +16,8 @@ local function empty(rows, columns)
   return t
 end
 
---- One query head. q [n][d], k [n][d], v [n][dv], decay [n] or [n][d], beta [n], past [d][dv]: lists; decay and beta may
---- be nil. Returns out [n][dv] and the state [d][dv].
+--- One query head. q [n][d], k [n][d], v [n][dv], decay [n] or [n][d], beta [n], past [d][dv]: lists; decay and beta
+--- may be nil. Returns out [n][dv] and the state [d][dv].
 local function recurrence(q, k, v, decay, beta, past, scale)
   local n, d, dv = #q, #past, #past[1]
   local s, out = empty(d, dv), empty(n, dv)
