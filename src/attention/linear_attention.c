@@ -31,8 +31,8 @@ typedef struct linear_run {
 /* ---- Checks ---- */
 
 /* x must be [b, heads, n, …] with these sizes; `needed` describes them. */
-static heed_status check_sizes(const linear_run *run, int i, int ndim, const int64_t *shape,
-                               const char *needed) {
+static heed_status check_linear_sizes(const linear_run *run, int i, int ndim, const int64_t *shape,
+                                      const char *needed) {
   const heed_tensor *x = run->x[i];
   bool same = x->ndim == ndim;
   for (int d = 0; same && d < ndim; d++) same = shape[d] < 0 || x->shape[d] == shape[d];
@@ -57,20 +57,20 @@ static heed_status check_linear_inputs(linear_run *run) {
   if (status) return status;
   const int64_t *q = run->x[HEED__LINEAR_Q]->shape, *k = run->x[HEED__LINEAR_K]->shape,
                 *v = run->x[HEED__LINEAR_V]->shape;
-  status = check_sizes(run, HEED__LINEAR_K, 4, (int64_t[]){q[0], -1, q[2], q[3]},
-                       "their batch, tokens and head size must be equal");
+  status = check_linear_sizes(run, HEED__LINEAR_K, 4, (int64_t[]){q[0], -1, q[2], q[3]},
+                              "their batch, tokens and head size must be equal");
   if (status) return status;
   if (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0)
     return heed__fail_pair(ctx, function, "q", run->x[HEED__LINEAR_Q], "k", run->x[HEED__LINEAR_K],
                            "the number of heads of q must be a multiple of that of k");
-  status = check_sizes(run, HEED__LINEAR_V, 4, (int64_t[]){k[0], k[1], k[2], -1},
-                       "their batch, heads and tokens must be equal");
+  status = check_linear_sizes(run, HEED__LINEAR_V, 4, (int64_t[]){k[0], k[1], k[2], -1},
+                              "their batch, heads and tokens must be equal");
   if (!status && run->x[HEED__LINEAR_DECAY])
     status = run->x[HEED__LINEAR_DECAY]->ndim == 4
-                 ? check_sizes(run, HEED__LINEAR_DECAY, 4, (int64_t[]){k[0], k[1], k[2], k[3]},
-                               "decay must be [b, heads of k, n] or have the shape of k")
-                 : check_sizes(run, HEED__LINEAR_DECAY, 3, (int64_t[]){k[0], k[1], k[2]},
-                               "decay must be [b, heads of k, n] or have the shape of k");
+                 ? check_linear_sizes(run, HEED__LINEAR_DECAY, 4, (int64_t[]){k[0], k[1], k[2], k[3]},
+                                      "decay must be [b, heads of k, n] or have the shape of k")
+                 : check_linear_sizes(run, HEED__LINEAR_DECAY, 3, (int64_t[]){k[0], k[1], k[2]},
+                                      "decay must be [b, heads of k, n] or have the shape of k");
   if (!status && run->x[HEED__LINEAR_BETA]) {
     const heed_tensor *beta = run->x[HEED__LINEAR_BETA];
     const bool shared = beta->ndim == 3 && beta->shape[1] == 1;
@@ -94,7 +94,7 @@ static heed_status check_linear_inputs(linear_run *run) {
 }
 
 /* Checks the inputs and describes the tasks. */
-static heed_status begin_linear(linear_run *run, double scale) {
+static heed_status begin_linear_run(linear_run *run, double scale) {
   heed_status status = check_linear_inputs(run);
   if (!status && !isfinite(scale))
     status = heed__fail(run->ctx, HEED_ARGUMENT, "%s: scale is %s; it must be finite", run->function,
@@ -129,66 +129,66 @@ static heed_status begin_linear(linear_run *run, double scale) {
   return HEED_OK;
 }
 
-static void end_linear(linear_run *run) {
+static void end_linear_run(linear_run *run) {
   heed__release(run->ctx, run->scratch);
   for (int i = 0; i < HEED__LINEAR_INPUTS; i++) heed_tensor_free(run->made[i]);
 }
 
 /* ---- Tasks ---- */
 
-static float *head_of(const heed_tensor *x, int64_t item, int64_t head) {
+static float *linear_head(const heed_tensor *x, int64_t item, int64_t head) {
   if (!x) return NULL;
   return (float *)(void *)x->data + item * x->stride[0] + (x->shape[1] > 1 ? head * x->stride[1] : 0);
 }
 
 /* Head i of the row-major tensor x, of `each` elements; NULL if there is none. */
-static float *part_of(const heed_tensor *x, int64_t i, int64_t each) {
+static float *linear_part(const heed_tensor *x, int64_t i, int64_t each) {
   return x ? (float *)(void *)x->data + i * each : NULL;
 }
 
 /* Copies the past state of a head, or zeros, while the processor's caches can keep it for the kernel. */
-static void begin_state(const linear_run *run, float *state, int64_t item, int64_t head) {
+static void begin_linear_state(const linear_run *run, float *state, int64_t item, int64_t head) {
   const heed_tensor *past = run->x[HEED__LINEAR_PAST];
   const int64_t d = run->task.head_size, dv = run->task.value_size;
   if (!past) {
     memset(state, 0, (size_t)(d * dv) * sizeof *state);
     return;
   }
-  const float *from = head_of(past, item, head);
+  const float *from = linear_head(past, item, head);
   for (int64_t c = 0; c < d; c++)
     heed__copy_row(HEED_FLOAT32, state + c * dv, 1, HEED_FLOAT32, from + c * past->stride[2],
                    (ptrdiff_t)past->stride[3], dv);
 }
 
-static bool run_head(void *argument, int64_t i, int slot, int64_t *position) {
+static bool run_linear_head(void *argument, int64_t i, int slot, int64_t *position) {
   const linear_run *run = argument;
   const int64_t item = heed__quotient(i, run->key_heads), head = i - item * run->key_heads;
   float *scratch = run->scratch + (size_t)slot * run->area;
   heed__linear_attention_task task = run->task;
   const int64_t keys = task.tokens * task.head_size, size = task.head_size * task.value_size;
-  task.q = head_of(run->x[HEED__LINEAR_Q], item, head * run->group);
-  task.k = head_of(run->x[HEED__LINEAR_K], item, head);
-  task.v = head_of(run->x[HEED__LINEAR_V], item, head);
-  task.decay = head_of(run->x[HEED__LINEAR_DECAY], item, head);
-  task.beta = head_of(run->x[HEED__LINEAR_BETA], item, head);
-  task.out = head_of(run->out, item, head * run->group);
+  task.q = linear_head(run->x[HEED__LINEAR_Q], item, head * run->group);
+  task.k = linear_head(run->x[HEED__LINEAR_K], item, head);
+  task.v = linear_head(run->x[HEED__LINEAR_V], item, head);
+  task.decay = linear_head(run->x[HEED__LINEAR_DECAY], item, head);
+  task.beta = linear_head(run->x[HEED__LINEAR_BETA], item, head);
+  task.out = linear_head(run->out, item, head * run->group);
   task.out_head = (ptrdiff_t)run->out->stride[1];
   task.out_row = (ptrdiff_t)run->out->stride[2];
   task.scratch = scratch;
   if (!run->backward) {
-    task.state = part_of(run->state, i, size);
-    if (*position == 0) begin_state(run, task.state, item, head);
+    task.state = linear_part(run->state, i, size);
+    if (*position == 0) begin_linear_state(run, task.state, item, head);
     return run->kernels->linear_attention(&task, run->work.pace, position);
   }
-  task.state = part_of(run->x[HEED__LINEAR_PAST], i, size);
+  task.state = linear_part(run->x[HEED__LINEAR_PAST], i, size);
   const heed__linear_attention_backward_task g = {
       .forward = task,
-      .dstate = part_of(run->state, i, size),
-      .dq = part_of(run->dx[HEED__LINEAR_Q], i, run->group * keys),
-      .dk = part_of(run->dx[HEED__LINEAR_K], i, keys),
-      .dv = part_of(run->dx[HEED__LINEAR_V], i, task.tokens * task.value_size),
-      .ddecay = part_of(run->dx[HEED__LINEAR_DECAY], i, task.decays_each ? keys : task.tokens),
-      .dbeta = part_of(run->dx[HEED__LINEAR_BETA], i, task.tokens),
+      .dstate = linear_part(run->state, i, size),
+      .dq = linear_part(run->dx[HEED__LINEAR_Q], i, run->group * keys),
+      .dk = linear_part(run->dx[HEED__LINEAR_K], i, keys),
+      .dv = linear_part(run->dx[HEED__LINEAR_V], i, task.tokens * task.value_size),
+      .ddecay = linear_part(run->dx[HEED__LINEAR_DECAY], i, task.decays_each ? keys : task.tokens),
+      .dbeta = linear_part(run->dx[HEED__LINEAR_BETA], i, task.tokens),
       .scratch = scratch};
   return run->kernels->linear_attention_backward(&g, run->work.pace, position);
 }
@@ -214,7 +214,7 @@ static heed_status run_linear(linear_run *run) {
   const size_t all = heed__array_bytes((uint64_t)heed__min(tasks, workers) * run->area, sizeof(float));
   run->scratch = heed__allocate(run->ctx, all);
   if (!run->scratch) return heed__fail_memory(run->ctx, run->function, all);
-  heed__work_begin(run->ctx, &run->work, workers, tasks, run_head, run);
+  heed__work_begin(run->ctx, &run->work, workers, tasks, run_linear_head, run);
   const bool done = heed__work_run(run->ctx, &run->work);
   heed__work_end(run->ctx, &run->work);
   return done ? HEED_OK : heed__stopped(run->ctx, run->function);
@@ -224,7 +224,7 @@ static heed_status run_linear(linear_run *run) {
 
 /* The strides of a new result [b, hq, n, dv]: its dimensions lie in memory in the order of those of q, if the
  * columns are innermost there. */
-static void order_like(heed_tensor *out, const heed_tensor *q) {
+static void order_as_query(heed_tensor *out, const heed_tensor *q) {
   int order[HEED_MAX_DIMS];
   int64_t stride = out->shape[3];
   heed__memory_order(q, order);
@@ -238,7 +238,7 @@ static void order_like(heed_tensor *out, const heed_tensor *q) {
 static heed_status attend_linear(linear_run *run, double scale, heed_tensor **out, heed_tensor **state) {
   heed_context *ctx = run->ctx;
   heed__result y = {0}, last = {0};
-  heed_status status = begin_linear(run, scale);
+  heed_status status = begin_linear_run(run, scale);
   if (status) return status;
   const int64_t *q = run->x[HEED__LINEAR_Q]->shape, *k = run->x[HEED__LINEAR_K]->shape,
                 dv = run->x[HEED__LINEAR_V]->shape[3];
@@ -249,7 +249,7 @@ static heed_status attend_linear(linear_run *run, double scale, heed_tensor **ou
     status = heed__result_begin_row_major(ctx, run->function, &last, state, HEED_FLOAT32, 4, sizes,
                                           HEED__LINEAR_INPUTS, run->x);
   if (!status) {
-    if (y.tensor != *out) order_like(y.tensor, run->x[HEED__LINEAR_Q]);
+    if (y.tensor != *out) order_as_query(y.tensor, run->x[HEED__LINEAR_Q]);
     heed_tensor *own = NULL; /* the kernel needs contiguous columns */
     if (dv > 1 && y.tensor->stride[3] != 1)
       status = heed__tensor_new(ctx, run->function, HEED_FLOAT32, 4, shape, &own);
@@ -282,7 +282,7 @@ heed_status heed_linear_attention(heed_context *ctx, const heed_tensor *q, const
   linear_run run = {.ctx = ctx, .function = function};
   memcpy(run.x, inputs, sizeof inputs);
   status = attend_linear(&run, own.scale, out, state ? state : &unwanted);
-  end_linear(&run);
+  end_linear_run(&run);
   heed_tensor_free(unwanted);
   return heed__record_state(ctx, status, HEED__OP_linear_attention, HEED__LINEAR_INPUTS, inputs, &own.scale,
                             sizeof own.scale, out, state);
@@ -291,8 +291,8 @@ heed_status heed_linear_attention(heed_context *ctx, const heed_tensor *q, const
 /* ---- Backward ---- */
 
 /* *out = x, or zeros of that shape, row-major and its own. */
-static heed_status copy_or_zeros(const linear_run *run, const heed_tensor *x, const int64_t *shape,
-                                 heed_tensor **out) {
+static heed_status linear_copy_or_zeros(const linear_run *run, const heed_tensor *x, const int64_t *shape,
+                                        heed_tensor **out) {
   heed_status status = x ? heed__tensor_new(run->ctx, run->function, HEED_FLOAT32, 4, shape, out)
                          : heed__full(run->ctx, run->function, HEED_FLOAT32, 4, shape, heed_number(0), out);
   if (!status && x && !heed__copy_elements(*out, x)) status = heed__stopped(run->ctx, run->function);
@@ -306,18 +306,18 @@ heed_status heed__linear_attention_gradient(heed_context *ctx, const char *funct
   linear_run run = {.ctx = ctx, .function = function, .backward = true};
   heed_tensor *state = NULL, *zeros = NULL, *past = NULL, *made = NULL;
   memcpy(run.x, x, sizeof run.x);
-  heed_status status = begin_linear(&run, scale);
+  heed_status status = begin_linear_run(&run, scale);
   if (status) goto done;
   const int64_t *k = run.x[HEED__LINEAR_K]->shape, dv = run.x[HEED__LINEAR_V]->shape[3],
                 sizes[] = {k[0], k[1], k[3], dv};
   const int64_t *q = run.x[HEED__LINEAR_Q]->shape, shape[] = {q[0], q[1], q[2], dv};
-  status = copy_or_zeros(&run, dstate, sizes, &state);
+  status = linear_copy_or_zeros(&run, dstate, sizes, &state);
   if (!status && (!run.x[HEED__LINEAR_PAST] || !heed_tensor_is_contiguous(run.x[HEED__LINEAR_PAST]))) {
-    status = copy_or_zeros(&run, run.x[HEED__LINEAR_PAST], sizes, &past);
+    status = linear_copy_or_zeros(&run, run.x[HEED__LINEAR_PAST], sizes, &past);
     run.x[HEED__LINEAR_PAST] = past;
   }
   if (!status && !dout) {
-    status = copy_or_zeros(&run, NULL, shape, &zeros);
+    status = linear_copy_or_zeros(&run, NULL, shape, &zeros);
     dout = zeros;
   }
   if (!status && dv > 1 && dout->stride[3] != 1)
@@ -348,6 +348,6 @@ done:
   heed_tensor_free(past);
   heed_tensor_free(zeros);
   heed_tensor_free(made);
-  end_linear(&run);
+  end_linear_run(&run);
   return status;
 }

@@ -100,7 +100,7 @@ static void conv_channel(void *argument, int64_t channel, int worker) {
   if (g->dbias) g->dbias[channel] = dbias;
 }
 
-static heed_status run_gradient(heed_context *ctx, const char *function, conv_gradient *g) {
+static heed_status run_conv_gradient(heed_context *ctx, const char *function, conv_gradient *g) {
   const int workers = heed__workers(ctx);
   g->area = 3 * (g->n + g->taps) + 2 * g->taps; /* n and taps are sizes of tensors with elements */
   if (g->channels == 0) return HEED_OK;
@@ -158,7 +158,7 @@ heed_status heed__causal_conv_backward(heed__backward *b) {
                        .n = x->shape[2],
                        .taps = weight->shape[weight->ndim - 1],
                        .silu = *(const bool *)b->values};
-    status = run_gradient(ctx, b->function, &g);
+    status = run_conv_gradient(ctx, b->function, &g);
   }
   heed_tensor_free(zeros);
   for (int i = 0; i < CONV_ALL; i++) heed_tensor_free(made[i]);
