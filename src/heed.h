@@ -1058,6 +1058,48 @@ HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor
                                             const heed_tensor *v, const heed_attention_options *options,
                                             heed_tensor **out, heed_attention_taps *taps);
 
+/* ---- Linear attention (attention/linear_attention.c, ops/causal_conv.c) ---- */
+
+/* Zeros mean that an option is not used. Which of decay and beta are given selects the rule: none is linear
+ * attention, decay the gated one, beta the delta rule, both the gated delta rule. */
+typedef struct heed_linear_attention_options {
+  size_t size;                   /* sizeof(heed_linear_attention_options) */
+  const heed_tensor *decay;      /* [b, hkv, n], or [b, hkv, n, d] with one for each row of the state: its
+                                    logarithm, usually at most 0; -inf forgets what was before */
+  const heed_tensor *beta;       /* [b, hkv, n] or [b, 1, n]: how much of the difference is written */
+  const heed_tensor *past_state; /* [b, hkv, d, dv]; NULL: zeros */
+  double scale;                  /* of the results; 0: 1 / √d */
+} heed_linear_attention_options;
+
+/** Attention whose keys and values are summed in a state S [d, dv], in time proportional to n. For q [b, hq,
+ * n, d], k [b, hkv, n, d] and v [b, hkv, n, dv], all float32, it does for each token t, in order:
+ *   S = e^decay[t] · S,   u = beta[t] · (v[t] - Sᵀ k[t]) (v[t] without beta),   S = S + k[t] uᵀ
+ *   out[t] = scale · Sᵀ q[t]
+ * hkv divides hq, and query head i reads the state of head ceil(i · hkv / hq). out is [b, hq, n, dv]; *state
+ * (may be NULL) is [b, hkv, d, dv] after the last token: the past_state of the next call. Many tokens are
+ * computed in chunks, few one by one, with the same results within rounding. While gradients are recorded
+ * *state must be NULL. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY. Sources: the ONNX operator LinearAttention,
+ * version 27; arXiv:2006.16236, arXiv:2406.06484, arXiv:2412.06464. */
+HEED_CALL heed_linear_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                const heed_tensor *v, const heed_linear_attention_options *options,
+                                heed_tensor **out, heed_tensor **state);
+
+typedef struct heed_causal_conv_options {
+  size_t size;                   /* sizeof(heed_causal_conv_options) */
+  const heed_tensor *bias;       /* [channels]; NULL: none */
+  const heed_tensor *past_state; /* [b, channels, k - 1]: the tokens before x; NULL: zeros */
+  bool silu;                     /* the results go through silu */
+} heed_causal_conv_options;
+
+/** Each channel of x [b, channels, n] filtered with its own k taps, weight [channels, k] or [channels, 1, k],
+ * the last of which is for the token itself: out[c, t] = bias[c] + Σ_j weight[c, j] · x[c, t - k + j], t from
+ * 1 and j to k. out has the shape of x, and if it is new, its order in memory; *state (may be NULL) is the
+ * last k - 1 tokens [b, channels, k - 1]: the past_state of the next call. While gradients are recorded
+ * *state must be NULL. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY. Source: the ONNX operator CausalConvWithState,
+ * version 27. */
+HEED_CALL heed_causal_conv(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                           const heed_causal_conv_options *options, heed_tensor **out, heed_tensor **state);
+
 /* ---- Rotary positions (attention/rope.c, attention/alibi.c) ---- */
 
 typedef enum heed_rope_scaling {

@@ -9,7 +9,8 @@ local may_be_null = {
   g = true, options = true, taps = true, allocator = true, release = true, user = true,
   heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
-  heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
+  heed_topk = "indices", heed_linear_attention = "state", heed_causal_conv = "state",
+  heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
   heed_module_set_window = "window", heed_module_set_rope = "rope", heed_backward = "dy", heed_grad = "dy",
   heed_tensor_set_grad = "grad", heed_clip_grad_norm = "norm", heed_linear_cross_entropy = "bias",
 }

@@ -248,6 +248,26 @@ enum {
   HEED__ATTENTION_RECORDED
 };
 
+/* What linear attention reads, in the order in which it is recorded. */
+enum {
+  HEED__LINEAR_Q,
+  HEED__LINEAR_K,
+  HEED__LINEAR_V,
+  HEED__LINEAR_DECAY,
+  HEED__LINEAR_BETA,
+  HEED__LINEAR_PAST,
+  HEED__LINEAR_INPUTS
+};
+/** The gradients of the inputs x whose bit is set in `wanted`, from those of the results of
+ * heed_linear_attention (NULL: zeros): new tensors in dx, NULL elsewhere and on errors; that of beta [b, hkv,
+ * n]. The bits do not depend on the number of threads. Errors: MEMORY, and where a check stops it.
+ * (linear_attention.c) */
+HEED_MUST_USE
+heed_status heed__linear_attention_gradient(heed_context *ctx, const char *function,
+                                            const heed_tensor *const x[HEED__LINEAR_INPUTS], double scale,
+                                            const heed_tensor *dout, const heed_tensor *dstate,
+                                            unsigned wanted, heed_tensor *dx[HEED__LINEAR_INPUTS]);
+
 /** Copies a mask [..., fewer than s keys], bool or float32, to one with s keys, hiding the added ones.
  * Errors: SHAPE, MEMORY. (masks.c) */
 HEED_MUST_USE

@@ -466,6 +466,7 @@ void lheed_open_late(lua_State *L);
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(mask)         /* lmask.c: masks as values */                                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
+  X(stateful)     /* lstateful.c: linear attention, causal convolution */                                    \
   X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \

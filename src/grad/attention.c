@@ -1,4 +1,5 @@
-/* The gradient of scaled_dot_product_attention, which attention modules record, too. */
+/* The gradients of scaled_dot_product_attention, which attention modules record, too, and of linear
+ * attention. */
 #include "grad.h"
 
 /* What was recorded as input i, in its header; NULL if it was not given. */
@@ -49,4 +50,17 @@ heed_status heed__scaled_dot_product_attention_backward(heed__backward *b) {
                                        .lse = x[HEED__ATTENTION_RECORDED_LSE],
                                        .kept = x[HEED__ATTENTION_RECORDED_KEPT]};
   return heed__attention_backward(b->ctx, &operands, &saved, b->dy[0], wanted, b->dx);
+}
+
+heed_status heed__linear_attention_backward(heed__backward *b) {
+  heed_tensor header[HEED__LINEAR_INPUTS];
+  const heed_tensor *x[HEED__LINEAR_INPUTS];
+  const double *scale = b->values;
+  unsigned wanted = 0;
+  for (int i = 0; i < HEED__LINEAR_INPUTS; i++) {
+    x[i] = recorded_input(b, i, &header[i]);
+    wanted |= heed__backward_wants(b, i) ? 1u << i : 0;
+  }
+  return heed__linear_attention_gradient(b->ctx, b->function, x, *scale, b->dy[0],
+                                         b->node->outputs > 1 ? b->dy[1] : NULL, wanted, b->dx);
 }

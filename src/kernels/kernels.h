@@ -245,6 +245,49 @@ typedef struct heed__decode_task {
   float *row_max, *row_sum, *out;
 } heed__decode_task;
 
+/* ---- Linear attention ---- */
+
+/* One key head of one batch item, with the `group` query heads that read its state S [d, dv]. For each token
+ * t, in order:
+ *   S = e^decay[t] · S               (a factor for each row of S where `decays_each`)
+ *   u = beta[t] · (v[t] - Sᵀ k[t]),   or v[t] without beta
+ *   S = S + k[t] uᵀ
+ *   out[t] = scale · Sᵀ q[t]
+ * q [group, n, d], k [n, d], v [n, dv], out [group, n, dv], decay [n, d] or [n], beta [n]; columns are
+ * contiguous. Results are the same within rounding however the tokens are divided into calls. */
+enum { HEED__LINEAR_CHUNK = 64 }; /* tokens that the vector kernels process together */
+typedef struct heed__linear_attention_task {
+  const float *q, *k, *v, *decay, *beta; /* decay and beta may be NULL */
+  float *out;                            /* overlaps no input */
+  float *state;                          /* S, row-major: before the first token, then after the last */
+  ptrdiff_t q_head, q_row, k_row, v_row, decay_row, beta_row, out_head, out_row;
+  int64_t tokens, group, head_size, value_size; /* n, group, d, dv */
+  float scale;
+  bool decays_each;
+  void *scratch; /* linear_attention_scratch bytes; contents as in heed__attention_task */
+} heed__linear_attention_task;
+
+/* The gradients of such a task. Its out, out_head and out_row are those of the gradient of `out`, which is
+ * read; its state is S before the first token, and read only. dstate is the gradient of S after the last
+ * token, then that of S before the first. The others are written, without gaps, where not NULL: dq [group, n,
+ * d], dk [n, d], dv [n, dv], ddecay [n, d] or [n], dbeta [n]. */
+typedef struct heed__linear_attention_backward_task {
+  heed__linear_attention_task forward; /* its scratch is not used */
+  float *dstate, *dq, *dk, *dv, *ddecay, *dbeta;
+  void *scratch; /* linear_attention_backward_scratch bytes */
+} heed__linear_attention_backward_task;
+
+/* Each channel of x [channels, n] filtered by its own taps: out[c, t] = bias[c] + Σ_j weight[c, j] · p[c, t +
+ * j], where p [channels, taps - 1 + n] is past [channels, taps - 1] (NULL: zeros) followed by x; then silu of
+ * it, where `silu`. Only the tokens first…last-1 are computed. Elements have the strides of the name. */
+typedef struct heed__causal_conv_task {
+  const float *x, *past, *weight, *bias; /* weight [channels, taps], bias [channels] or NULL */
+  float *out;                            /* [channels, n], overlaps no input */
+  ptrdiff_t x_channel, x_step, past_channel, past_step, out_channel, out_step;
+  int64_t channels, taps, first, last;
+  bool silu;
+} heed__causal_conv_task;
+
 /* ---- Low-precision products ---- */
 
 /* c [m, n] = x [m, k] · wᵀ (+ bias [n] on each row, or NULL), w [n, k] of a low-precision dtype. The rows of
@@ -401,6 +444,13 @@ typedef struct heed__rmsprop_rule {
   X(attention_backward, bool,                                                                                \
     (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
   X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
+  X(linear_attention, bool,                                                                                  \
+    (const heed__linear_attention_task *task, const heed__pace *pace, int64_t *position))                    \
+  X(linear_attention_scratch, size_t, (const heed__linear_attention_task *task))                             \
+  X(linear_attention_backward, bool,                                                                         \
+    (const heed__linear_attention_backward_task *task, const heed__pace *pace, int64_t *position))           \
+  X(linear_attention_backward_scratch, size_t, (const heed__linear_attention_backward_task *task))           \
+  X(causal_conv, void, (const heed__causal_conv_task *task))                                                 \
   X(small_pass, void, (const heed__small_pass *pass))                                                        \
   /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with         \
      rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */   \

@@ -107,6 +107,10 @@ heed_status heed__result_begin_row_major(heed_context *ctx, const char *function
  * it. */
 HEED_MUST_USE
 heed_status heed__result_end(heed_context *ctx, heed__result *result, heed_status status);
+/** Ends both results of an operation that leaves a state, as heed__result_end. */
+HEED_MUST_USE
+heed_status heed__state_result_end(heed_context *ctx, heed_status status, heed__result *out,
+                                   heed__result *state);
 /* The two results of max, min, sort and topk, values and indices. */
 typedef struct heed__indexed_result {
   heed__result values, indices;

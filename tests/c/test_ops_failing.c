@@ -19,15 +19,17 @@ typedef struct fixture {
   heed_tensor *thin, *bools;     /* [8, 1] expanded to [8, 8]; bool [2500] */
   heed_tensor *queries;          /* [1, 2500, 1]: longer rows than attention's buffers on the stack */
   heed_tensor *weight, *scale;   /* square in int8 */
+  heed_tensor *heads, *rates;    /* [1, 2, 20, 4], [1, 2, 20] below 0 */
   heed_module *linear, *dropout, *self, *causal, *columns, *wrapper, *multi;
   unsigned char state[HEED_GENERATOR_STATE_BYTES];
 } fixture;
 
-#define TENSORS 12
+#define TENSORS 14
 #define MODULES 7
 static heed_tensor **tensors_of(fixture *f, int i) {
-  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask, &f->row,     &f->indices, &f->tall,
-                                      &f->batch,  &f->bools, &f->thin, &f->queries, &f->weight,  &f->scale};
+  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,  &f->row,  &f->indices,
+                                      &f->tall,   &f->batch, &f->bools, &f->thin, &f->queries,
+                                      &f->weight, &f->scale, &f->heads, &f->rates};
   return all[i];
 }
 
@@ -53,6 +55,8 @@ static void open_fixture(fixture *f) {
   heed_tensor_free(column);
   assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(1, 2500, 1), &f->queries));
   assert_ok(heed_quantize_int8(ctx, f->square, &f->weight, &f->scale));
+  assert_ok(heed_normal(ctx, NULL, 0, 0.5, 4, SHAPE(1, 2, 20, 4), &f->heads));
+  assert_ok(heed_uniform(ctx, NULL, -1, 0, 3, SHAPE(1, 2, 20), &f->rates));
   heed_attention_config c;
   heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = SIDE;
@@ -187,6 +191,14 @@ static void close_fixture(fixture *f) {
         &(const heed_attention_options){                                                                     \
             .size = sizeof(heed_attention_options), .attn_mask = f->mask, .dropout_p = 0.5},                 \
         OUT, NULL))                                                                                          \
+  X(linear_attention,                                                                                        \
+    heed_linear_attention(F, f->heads, f->heads, f->heads,                                                   \
+                          &(const heed_linear_attention_options){                                            \
+                              .size = sizeof(heed_linear_attention_options), .decay = f->rates},             \
+                          OUT, &out[1]))                                                                     \
+  X(linear_attention_alone, heed_linear_attention(F, f->heads, f->heads, f->heads, NULL, OUT, NULL))         \
+  X(causal_conv, heed_causal_conv(F, f->batch, f->square, NULL, OUT, &out[1]))                               \
+  X(causal_conv_alone, heed_causal_conv(F, f->batch, f->flipped, NULL, OUT, NULL))                           \
   X(attention_of_many_keys,                                                                                  \
     heed_scaled_dot_product_attention(                                                                       \
         F, f->queries, f->queries, f->queries,                                                               \

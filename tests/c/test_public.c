@@ -373,6 +373,8 @@ static void two_results_in_one_variable_are_rejected(void **state) {
   ONE_PLACE("min", heed_min(w.ctx, w.x, 0, false, &y, &y));
   ONE_PLACE("sort", heed_sort(w.ctx, w.x, 1, false, &y, &y));
   ONE_PLACE("topk", heed_topk(w.ctx, w.x, 2, 1, true, &y, &y));
+  ONE_PLACE("linear_attention", heed_linear_attention(w.ctx, w.x, w.x, w.x, NULL, &y, &y));
+  ONE_PLACE("causal_conv", heed_causal_conv(w.ctx, w.x, w.x, NULL, &y, &y));
   ONE_PLACE("quantize_int8", heed_quantize_int8(w.ctx, w.x, &y, &y));
   ONE_PLACE("head", heed_module_head(w.m, 1, &y, &z, &y));
   assert_null(z);

@@ -358,6 +358,26 @@ return function(inputs)
     local x = same(0.5, 25000, 25000)
     return function() return x:quantize_int8() end
   end)
+  call("linear_attention", function()
+    local x, rate = same(0.1, 1, 8, 200000, 64), same(-0.1, 1, 8, 200000)
+    return function() return (heed.linear_attention(x, x, x, { decay = rate, beta = same(0.5, 1, 1, 200000) })) end
+  end)
+  call("linear_attention with a decay for each row", function()
+    local x = same(-0.1, 1, 2, 100000, 128)
+    return function() return (heed.linear_attention(x, x, x, { decay = x })) end
+  end)
+  call("linear_attention of one token in many sequences", function()
+    local x = same(0.1, 50000, 1, 1, 64)
+    return function() return (heed.linear_attention(x, x, x)) end
+  end)
+  call("causal_conv", function()
+    local x, weight = same(0.1, 1, 100, 2 ^ 22), same(0.1, 100, 16)
+    return function() return (heed.causal_conv(x, weight, { activation = "silu" })) end
+  end)
+  call("causal_conv of channels side by side", function()
+    local x, weight = same(0.1, 1, 2 ^ 17, 4096):transpose(2, 3), same(0.1, 4096, 4)
+    return function() return (heed.causal_conv(x, weight)) end
+  end)
   call("rope", function()
     local x = same(0.5, 128, 50000, 128)
     return function() return heed.rope(x) end

@@ -122,7 +122,7 @@ describe("the annotations", function()
       },
       nn.Embedding(2, 2, 1), nn.LayerNorm(2), nn.RMSNorm(2, 1e-6), nn.GELU(), nn.SiLU(), nn.ReLU(),
       nn.Residual(nn.ReLU()), nn.Flatten(), nn.Unflatten(2, { 2, 2 }), nn.Softmax(1), nn.LogSoftmax(1),
-      nn.Softplus(), nn.LeakyReLU(), nn.ELU(), nn.GLU(), nn.SwiGLU(2, 2), nn.BatchNorm1d(2),
+      nn.Softplus(), nn.LeakyReLU(), nn.ELU(), nn.GLU(), nn.SwiGLU(2, 2), nn.BatchNorm1d(2), nn.GatedDeltaNet(2, 1),
       nn.TransformerEncoderLayer(2, 1), nn.TransformerDecoderLayer(2, 1), nn.Transformer(2, 1, 1, 1, 2),
     }
     for _, m in ipairs(modules) do
@@ -146,6 +146,14 @@ describe("the annotations", function()
     local _, message = pcall(function() return heed.mask.causal().unknown end)
     for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
     compare("Mask", public)
+  end)
+
+  it("name the fields and methods of state caches", function()
+    local cache = nn.GatedDeltaNet(2, 1):new_cache()
+    local public = {}
+    local _, message = pcall(function() return cache.unknown end)
+    for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
+    compare("StateCache", public)
   end)
 
   it("name the fields and methods of steps", function()

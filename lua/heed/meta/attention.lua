@@ -189,3 +189,75 @@ function Cache:clone() end
 
 ---Frees the memory immediately; also `local cache <close> = m:new_cache()`.
 function Cache:release() end
+
+-- ---- Linear attention ----
+
+---@class heed.GatedDeltaNetOptions
+---@field hidden_size? integer
+---@field num_value_heads? integer
+---@field num_key_heads? integer divides num_value_heads, its default
+---@field key_head_dim? integer hidden_size / num_value_heads by default
+---@field value_head_dim? integer key_head_dim by default
+---@field conv_kernel_size? integer 4 by default
+---@field eps? number of the norm; 1e-6 by default
+---@field generator? heed.Generator draws the weights
+
+---@class heed.GatedDeltaNet: heed.Module
+---@overload fun(x: heed.Tensor, options?: { cache: heed.StateCache? }): heed.Tensor
+---@field hidden_size integer
+---@field num_value_heads integer
+---@field num_key_heads integer
+---@field key_head_dim integer
+---@field value_head_dim integer
+---@field conv_kernel_size integer
+---@field eps number
+---@field conv1d heed.Module its weight is [channels, 1, k]
+---@field in_proj_qkvz heed.Linear the columns of a key head with its value heads are adjacent: q, k, v, z
+---@field in_proj_ba heed.Linear likewise what beta and the decay are computed from
+---@field dt_bias heed.Tensor [num_value_heads]
+---@field A_log heed.Tensor [num_value_heads]
+---@field norm heed.RMSNorm
+---@field out_proj heed.Linear
+local GatedDeltaNet = {}
+
+---The linear attention of Qwen3-Next, for x [b, n, hidden_size] or [n, hidden_size]: projections, a causal convolution
+---with silu, the gated delta rule on keys and queries of length 1, an RMS norm that is multiplied by silu(z), and a
+---projection. The names and shapes of the parameters are those of transformers.
+---@overload fun(options: heed.GatedDeltaNetOptions): heed.GatedDeltaNet
+---@param hidden_size integer
+---@param num_value_heads integer
+---@param num_key_heads? integer|heed.GatedDeltaNetOptions
+---@param key_head_dim? integer|heed.GatedDeltaNetOptions
+---@param value_head_dim? integer|heed.GatedDeltaNetOptions
+---@return heed.GatedDeltaNet
+---@nodiscard
+function nn.GatedDeltaNet(hidden_size, num_value_heads, num_key_heads, key_head_dim, value_head_dim) end
+
+---An empty cache for m(x, {cache = cache}), which continues the sequences of earlier calls.
+---@param batch? integer|{ batch: integer? } 1 by default
+---@return heed.StateCache
+---@nodiscard
+function GatedDeltaNet:new_cache(batch) end
+
+---What a GatedDeltaNet remembers of the tokens so far: always as much memory, however many they are. A forward pass that
+---fails leaves it unchanged.
+---@class heed.StateCache
+---@field length integer the number of tokens seen
+---@field batch integer the number of sequences
+---@field conv_state? heed.Tensor [b, channels, k - 1]; nil without tokens
+---@field state? heed.Tensor [b, h, d, dv]; nil without tokens
+local StateCache = {}
+
+---An independent copy, which takes no time.
+---@return heed.StateCache
+---@nodiscard
+function StateCache:clone() end
+
+---Forgets all tokens.
+---@return heed.StateCache self
+function StateCache:reset() end
+
+---Sequence i becomes what sequence indices[i] was, as needed for beam search.
+---@param indices heed.Indices an index may occur several times
+---@return heed.StateCache self
+function StateCache:reorder(indices) end

@@ -461,3 +461,35 @@ function Tensor:embedding(weight) end
 ---@return heed.AttentionTaps? taps with need_weights
 ---@nodiscard
 function Tensor:scaled_dot_product_attention(k, v, options) end
+
+---@class heed.LinearAttentionOptions
+---@field rule? "linear"|"gated"|"delta"|"gated_delta" by default the one that takes what is given of decay and beta
+---@field decay? heed.Tensor [b, hkv, n], or [b, hkv, n, d] with one for each row of the state: its logarithm, usually at most 0
+---@field beta? heed.Tensor [b, hkv, n] or [b, 1, n]: how much of the difference is written (delta rules)
+---@field past_state? heed.Tensor [b, hkv, d, dv]: the state that an earlier call left; zeros by default
+---@field scale? number of the results; 1/√d by default
+
+---Attention without softmax, whose keys and values are summed in a state S [d, dv], in time proportional to n. x is q
+---[b, hq, n, d]; hq must be a multiple of hkv, and query head i reads the state of head ceil(i · hkv / hq). For each token,
+---in order: S = e^decay · S; u = v, or beta · (v - Sᵀ k) with a delta rule; S = S + k uᵀ; the result is scale · Sᵀ q. All
+---tensors are float32.
+---@param k heed.Tensor [b, hkv, n, d]
+---@param v heed.Tensor [b, hkv, n, dv]
+---@param options? heed.LinearAttentionOptions
+---@return heed.Tensor out [b, hq, n, dv]
+---@return heed.Tensor state [b, hkv, d, dv] after the last token
+---@nodiscard
+function Tensor:linear_attention(k, v, options) end
+
+---@class heed.CausalConvOptions
+---@field bias? heed.Tensor [channels]
+---@field past_state? heed.Tensor [b, channels, k - 1]: the state that an earlier call left; zeros by default
+---@field activation? "silu"|"swish"|"none" "none" by default
+
+---Each channel of x [b, channels, n] filtered with its own k taps, the last of which is for the token itself.
+---@param weight heed.Tensor [channels, k] or [channels, 1, k]
+---@param options? heed.CausalConvOptions
+---@return heed.Tensor out [b, channels, n]
+---@return heed.Tensor state [b, channels, k - 1]: the last tokens
+---@nodiscard
+function Tensor:causal_conv(weight, options) end
