@@ -12,6 +12,16 @@ heed_status heed__attention_check(heed__attention_plan *p);
 HEED_MUST_USE
 heed_status heed__attention_check_masks(heed__attention_plan *p);
 
+/** Reads the host's options, of any version. Errors: ARGUMENT. (forward.c) */
+HEED_MUST_USE
+heed_status heed__attention_read_options(heed_context *ctx, const char *function,
+                                         const heed_attention_options *options,
+                                         heed__attention_operands *operands);
+/** heed__attention; after an error the generator is as before. (forward.c) */
+HEED_MUST_USE
+heed_status heed__attention_drawing(heed_context *ctx, const heed__attention_operands *operands,
+                                    heed_tensor **out);
+
 /** Sets p->task, and the strides of the operands over heads. (strides.c) */
 void heed__attention_set_strides(heed__attention_plan *p);
 /** Sets the output. (strides.c) */
