@@ -1058,6 +1058,24 @@ HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor
                                             const heed_tensor *v, const heed_attention_options *options,
                                             heed_tensor **out, heed_attention_taps *taps);
 
+/** Attention over a part of the keys: *out as above, and *stats [..., hq, l, 2], for each query the largest
+ * score that it sees (a sink counts as one) and the sum of e^(score - largest): what merging it with other
+ * parts needs. The logarithm of the sum of e^score is stats[1] + log stats[2]. A query that sees neither a
+ * key nor a sink has -inf and 0. `offset` is the position of the first query less that of the first key (p
+ * is added to it), for is_causal, window and alibi_slopes, negative for queries before the keys; lengths hide
+ * keys of the part and do not move it. Give `sinks` with one part only. The gradient of stats is that of
+ * functions of stats[1] + log stats[2], such as merging; a backward pass refuses others. Errors: those above.
+ */
+HEED_CALL heed_attention_partial(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                 const heed_tensor *v, const heed_attention_options *options, int64_t offset,
+                                 heed_tensor **out, heed_tensor **stats);
+/** Merges `count` such results over disjoint keys to that over all of them: outs [..., l, dv] of one shape,
+ * stats [..., l, 2]; *merged and *merged_stats have these shapes. Errors: SHAPE, DTYPE (not float32),
+ * ARGUMENT (no parts), MEMORY. */
+HEED_CALL heed_attention_merge(heed_context *ctx, int count, const heed_tensor *const *outs,
+                               const heed_tensor *const *stats, heed_tensor **merged,
+                               heed_tensor **merged_stats);
+
 /* ---- Linear attention (attention/linear_attention.c, ops/causal_conv.c) ---- */
 
 /* Zeros mean that an option is not used. Which of decay and beta are given selects the rule: none is linear

@@ -12,6 +12,8 @@ for line in io.lines() do
   local command, rest = line:match "^(%a+) ?(.*)$"
   if command == "text" then
     sentences[#sentences + 1] = rest
+  elseif command == "forget" then
+    sentences = {}
   elseif command == "embeddings" then
     for _, row in model:encode(sentences):iter() do print(table.concat(row:tolist(), " ")) end
   elseif command == "one" or command == "many" then

@@ -103,7 +103,7 @@ local function argument(f, i, kind, name, before)
   if plain == "heed_tensor *const *" then
     if name == "dy" then return "NULL", false end
     local list = (f.name:find("^heed_backward") or f.name == "heed_grad") and "losses"
-      or kind == plain and "results" or "list"
+      or kind == plain and "results" or name == "stats" and "sums" or "list"
     return pick("mine->" .. list, "other->" .. list), true, true
   end
   if plain == "char **" then
@@ -148,7 +148,7 @@ local function number(f, i, kind, name)
   if f.name == "heed_unfold" and name == "size" then good = "2" end
   local counts = name == "nx" or name == "ny" or name == "inputs" or name == "outputs"
   local of_list = f.list:find("tensors") or f.name:find("^heed_backward") or f.name:find("^heed_clip")
-    or f.name == "heed_total_norm"
+    or f.name == "heed_total_norm" or f.name == "heed_attention_merge"
   if name == "count" and of_list or name == "pairs" or counts then
     return ("COUNT(%d, %s)"):format(i, good)
   end

@@ -38,7 +38,8 @@ typedef struct heed__attention_operands {
   bool maps_only;                       /* the output is not written, and no numbers are drawn */
   const heed_taps_wanted *wanted;       /* heads and queries of the maps; NULL: all. Read at the beginning */
   heed_attention_taps *found;           /* receives these on success; its other fields do not change */
-  heed_tensor **kept; /* receives which weights dropout kept, as heed__attention_saved has them; or NULL */
+  heed_tensor **stats; /* receives row_max and row_sum of each query, float32 [..., hq, l, 2]; or NULL */
+  heed_tensor **kept;  /* receives which weights dropout kept, as heed__attention_saved has them; or NULL */
 } heed__attention_operands;
 
 /* ---- The plan ---- */
@@ -107,12 +108,13 @@ typedef struct heed__attention_plan {
   heed__attention_task task; /* of head 0; other heads differ in pointers, lengths, slope and sink */
 
   /* Results and tasks (plan.c, taps.c) */
-  heed__result result;
-  heed_attention_taps taps;         /* moved to operands->found at the end */
-  float *map[HEED__TAP_MAPS];       /* elements of the requested maps, else NULL */
-  int64_t *map_heads, *map_queries; /* those of the maps, from 0; NULL: all */
+  heed__result result, stats_result; /* the second if operands->stats */
+  heed_attention_taps taps;          /* moved to operands->found at the end */
+  float *map[HEED__TAP_MAPS];        /* elements of the requested maps, else NULL */
+  int64_t *map_heads, *map_queries;  /* those of the maps, from 0; NULL: all */
   int64_t map_head_count, map_query_count;
-  float *lse; /* elements of the tap [heads, l], else NULL */
+  float *lse;   /* elements of the tap [heads, l], else NULL */
+  float *stats; /* [heads, l, 2]; or NULL */
   const heed__kernels *kernels;
   bool empty;           /* nothing to compute */
   bool tapped;          /* maps are requested; a separate pass writes them */
@@ -203,6 +205,7 @@ heed_status heed__attention(heed_context *ctx, const heed__attention_operands *o
 /* What the gradients need of the forward pass, beside its operands. */
 typedef struct heed__attention_saved {
   const heed_tensor *out, *lse;
+  const heed_tensor *dlse; /* the gradient of lse, row-major; or NULL */
   /* With dropout, a bit for each weight, 1 if it was kept: heed__attention_kept_words words of 16 bits for
    * each row, in the order of [batch..., hq, l], as bytes; else NULL. */
   const heed_tensor *kept;
@@ -228,6 +231,26 @@ HEED_MUST_USE
 heed_status heed__attention_backward(heed_context *ctx, const heed__attention_operands *operands,
                                      const heed__attention_saved *saved, const heed_tensor *dout,
                                      unsigned wanted, heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
+
+/* ---- Merging (partial.c) ---- */
+
+enum { HEED__MERGED = 15 }; /* parts of one node: their outputs and statistics are inputs that it keeps */
+
+/* Parts over disjoint keys, and their merged result. All tensors are row-major: out [rows, dv], stats [rows,
+ * 2]. */
+typedef struct heed__merge {
+  const heed__kernels *kernels;
+  int count;
+  int64_t rows, value_size;
+  const float *out[HEED__MERGED], *stats[HEED__MERGED];
+  float *merged_out, *merged_stats;
+  /* Backward: the gradients of the result, and those of the parts, each NULL if not wanted or 0. */
+  const float *dmerged_out, *dmerged_stats;
+  float *dout[HEED__MERGED], *dstats[HEED__MERGED];
+} heed__merge;
+/** Merges, or computes the gradients. False if stopped at a cancellation check. */
+HEED_MUST_USE
+bool heed__attention_merge(heed_context *ctx, heed__merge *merge, bool backward);
 
 /* What is recorded of a call beside its inputs. Its recorded inputs are those above, then kv_lengths,
  * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask.

@@ -24,6 +24,7 @@ typedef struct heed__attention_gradient_run {
   heed__attention_plan forward, backward; /* of the operands, and of the gradients */
   const heed_tensor *dout;
   const uint16_t *kept;
+  const float *dlse;                 /* [heads, l]; or NULL */
   unsigned wanted;                   /* bits */
   heed_tensor *dq, *dk, *dv, *dmask; /* dk, dv with past ones; dmask with s keys */
   heed_tensor **parts;               /* dq of the ranges from the second on */
@@ -121,7 +122,6 @@ static void set_task(const gradient_run *run, heed__attention_backward_task *g, 
   *t = p->task;
   heed__attention_move(t, p, head);
   heed__attention_move(&d, &run->backward, head);
-  t->lse = p->lse + head * p->query_length;
   g->delta = run->delta + head * p->query_length;
   g->dout = d.out;
   g->dout_row = d.out_row;
@@ -173,8 +173,8 @@ static bool add_parts(void *argument, int64_t i, int slot, int64_t *position) {
   return true;
 }
 
-/* δ of a head, and the gradient of its sink: -Σ e^(sink - lse) δ, as the sink takes weight from all values.
- */
+/* δ of a head, less the gradient of lse, which has the weights as its own gradient; and the gradient of its
+ * sink: -Σ e^(sink - lse) δ, as the sink takes weight from all values. */
 static bool sum_rows(void *argument, int64_t head, int slot, int64_t *position) {
   gradient_run *run = argument;
   const heed__attention_plan *p = &run->forward;
@@ -186,6 +186,7 @@ static bool sum_rows(void *argument, int64_t head, int slot, int64_t *position) 
   for (int64_t i = *position; i < p->query_length; i++) {
     delta[i] = p->kernels->dot(g.dout + i * g.dout_row, g.dout_column, t->out + i * t->out_row, t->out_column,
                                (size_t)p->value_size);
+    if (run->dlse) delta[i] -= run->dlse[head * p->query_length + i];
     if (run->sinks && t->lse[i] != -INFINITY && t->sink != -INFINITY)
       run->sinks[head] -= exp((double)t->sink - (double)t->lse[i]) * (double)delta[i];
     if (i % BACKWARD_ROWS == BACKWARD_ROWS - 1 && i + 1 < p->query_length && heed__is_due(run->work.pace)) {
@@ -393,6 +394,7 @@ heed_status heed__attention_backward(heed_context *ctx, const heed__attention_op
     heed__attention_set_out(&run.forward, saved->out);
     run.forward.lse = (float *)(void *)saved->lse->data;
     run.forward.kernels = heed__kernels_of(ctx);
+    if (saved->dlse) run.dlse = (const float *)(const void *)saved->dlse->data;
     if (saved->kept) run.kept = (const uint16_t *)(const void *)saved->kept->data;
     status = begin_gradients(&run, &own);
   }

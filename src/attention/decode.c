@@ -137,7 +137,7 @@ static void end_weights(const heed__attention_plan *p, const heed__attention_tas
 /* Merges the partial results of query i of a head, each weighted by e^(its row_max - the largest row_max).
  * They are row r of `ranges` areas from first_area on. */
 static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t r,
-                     const heed__attention_task *head, int64_t i, float *lse, float *weights) {
+                     const heed__attention_task *head, int64_t i, float *weights) {
   const int64_t dv = head->value_size, ranges = p->decode.ranges;
   const ptrdiff_t column = head->out_column;
   float *out = head->out + i * head->out_row;
@@ -159,7 +159,7 @@ static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t 
   if (head->has_sink) total += expf(head->sink - most);
   for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
   if (weights) end_weights(p, head, i, weights, most, total, sees);
-  if (lse) *lse = sees ? most + logf(total) : -INFINITY;
+  heed__attention_write_sums(head, i, most, total, sees);
 }
 
 /* The outputs of the unit that begins with first_row of a bundle; its areas begin with `area`. */
@@ -170,8 +170,7 @@ static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t fir
     const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
     const int64_t of_all = bundle * p->decode.heads * p->group * p->query_length + first_row + r;
-    join_row(p, area, r, &head, query, p->lse ? p->lse + of_all : NULL,
-             weights_of(p, heed__quotient(of_all, p->query_length), query));
+    join_row(p, area, r, &head, query, weights_of(p, heed__quotient(of_all, p->query_length), query));
   }
 }
 

@@ -26,7 +26,7 @@ static heed_status attend_recorded(heed_context *ctx, const heed__attention_oper
     wants = wants || (inputs[i] && heed__wants_gradient(inputs[i]));
   own.found = &found;
   if (wants) {
-    own.taps |= 1u << HEED__TAP_lse;
+    if (!operands->stats) own.taps |= 1u << HEED__TAP_lse;
     own.kept = &kept;
   }
   heed_status status = attend_plan(ctx, &own, out);
@@ -45,8 +45,9 @@ static heed_status attend_recorded(heed_context *ctx, const heed__attention_oper
     values.options.generator = NULL;
     values.options.wanted = NULL;
     values.options.mask = NULL;
-    status = heed__record_call(ctx, status, HEED__OP_scaled_dot_product_attention, HEED__ATTENTION_RECORDED,
-                               inputs, &values, sizeof values, out);
+    const heed__op op = operands->stats ? HEED__OP_attention_partial : HEED__OP_scaled_dot_product_attention;
+    status = heed__record_results(ctx, status, op, HEED__ATTENTION_RECORDED, inputs, &values, sizeof values,
+                                  operands->stats ? 2 : 1, (heed_tensor * *const[]){out, operands->stats});
   }
   heed_tensor_free(kept);
   if (!(operands->taps >> HEED__TAP_lse & 1)) {
@@ -66,6 +67,30 @@ heed_status heed__attention(heed_context *ctx, const heed__attention_operands *o
   return (records ? attend_recorded : attend_plan)(ctx, operands, out);
 }
 
+heed_status heed__attention_read_options(heed_context *ctx, const char *function,
+                                         const heed_attention_options *options,
+                                         heed__attention_operands *operands) {
+  heed_attention_options *o = &operands->options;
+  if (!options) return HEED_OK;
+  const heed_status status =
+      heed__struct_read(ctx, function, "options", "heed_attention_options", options, o, sizeof *o);
+  if (status) return status;
+  HEED__MAY_ENTER(ctx, function, o->attn_mask, o->generator, o->kv_lengths, o->past_key, o->past_value,
+                  o->alibi_slopes, o->sinks);
+  HEED__MAY_ENTER(ctx, function, o->mask);
+  return HEED_OK;
+}
+
+heed_status heed__attention_drawing(heed_context *ctx, const heed__attention_operands *operands,
+                                    heed_tensor **out) {
+  const bool draws = operands->options.dropout_p > 0;
+  heed_generator *g = heed__generator(ctx, operands->options.generator), before;
+  if (draws) before = *g;
+  const heed_status status = heed__attention(ctx, operands, out);
+  if (draws && status) *g = before; /* so that a retry draws the same numbers */
+  return status;
+}
+
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                               const heed_tensor *v, const heed_attention_options *options,
                                               heed_tensor **out, heed_attention_taps *taps) {
@@ -78,28 +103,15 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
   heed_attention_taps found = {.size = sizeof found};
   heed_taps_wanted own;
   heed__attention_operands operands = {.function = function, .q = q, .k = k, .v = v, .found = &found};
-  heed_status status = HEED_OK;
-  if (options) {
-    status = heed__struct_read(ctx, function, "options", "heed_attention_options", options, &operands.options,
-                               sizeof operands.options);
-    if (status) return status;
-    const heed_attention_options *o = &operands.options;
-    HEED__MAY_ENTER(ctx, function, o->attn_mask, o->generator, o->kv_lengths, o->past_key, o->past_value,
-                    o->alibi_slopes, o->sinks);
-    HEED__MAY_ENTER(ctx, function, o->mask);
-  }
-  if (taps) {
+  heed_status status = heed__attention_read_options(ctx, function, options, &operands);
+  if (taps && !status) {
     status = heed__struct_check(ctx, function, "taps", "heed_attention_taps", taps);
     operands.wanted = operands.options.wanted;
     if (!status) status = heed__wanted_read(ctx, function, &operands.wanted, &own);
     operands.taps = heed__wanted_bits(operands.wanted, all);
   }
   if (status) return status;
-  const bool draws = operands.options.dropout_p > 0;
-  heed_generator *g = heed__generator(ctx, operands.options.generator), before;
-  if (draws) before = *g;
-  status = heed__attention(ctx, &operands, out);
-  if (draws && status) *g = before; /* so that a retry draws the same numbers */
+  status = heed__attention_drawing(ctx, &operands, out);
   if (!taps || status) return status;
   heed__struct_move(taps, &found, sizeof found);
   heed_attention_taps_free(&found);

@@ -29,7 +29,6 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   task->last = last;
   task->dropout_mask = dropout_mask;
   task->scratch = scratch;
-  if (p->lse) task->lse = p->lse + head * p->query_length;
   if (p->fuses_weights && !heed__attention_tap(task, p, head)) task->weights = NULL;
   if (*position < TAPPED) {
     if (!p->decoded && !p->operands->maps_only && !p->kernels->attention(task, pace, position)) return false;
@@ -37,7 +36,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
     *position = TAPPED;
   }
   heed__attention_task tapped = *task;
-  tapped.out = tapped.lse = NULL;
+  tapped.out = tapped.lse = tapped.stats = NULL;
   if (!heed__attention_tap(&tapped, p, head)) return true;
   int64_t at = *position - TAPPED;
   const bool done =
@@ -260,6 +259,22 @@ static heed_status new_kept(heed__attention_plan *p) {
   return heed__tensor_new(p->context, p->operands->function, HEED_BOOL, 3, shape, &p->kept);
 }
 
+static heed_status new_stats(heed__attention_plan *p) {
+  const heed_attention_options *o = &p->operands->options;
+  int64_t shape[HEED_MAX_DIMS];
+  if (!p->operands->stats) return HEED_OK;
+  for (int i = 0; i < p->ndim; i++) shape[i] = p->shape[i];
+  shape[p->ndim - 1] = 2;
+  const heed_status status = heed__result_begin_row_major(
+      p->context, p->operands->function, &p->stats_result, p->operands->stats, HEED_FLOAT32, p->ndim, shape,
+      9,
+      (const heed_tensor *const[]){p->operands->q, p->k, p->v, o->attn_mask, p->operands->key_padding_mask,
+                                   o->kv_lengths, o->alibi_slopes, o->sinks, p->result.tensor});
+  if (status) return status;
+  p->stats = (float *)(void *)p->stats_result.tensor->data;
+  return HEED_OK;
+}
+
 heed_status heed__attention_check_operands(heed_context *ctx, const heed__attention_operands *operands) {
   heed__attention_plan p = {.context = ctx, .operands = operands, .empty = true};
   const heed_status status = heed__attention_check(&p);
@@ -287,10 +302,10 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
                              o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
-  if ((status = new_kept(p))) goto failed;
+  if ((status = new_kept(p)) || (status = new_stats(p))) goto failed;
   heed__attention_set_out(p, p->result.tensor);
-  p->empty =
-      p->heads == 0 || p->query_length == 0 || (p->value_size == 0 && !operands->taps && o->dropout_p <= 0);
+  p->empty = p->heads == 0 || p->query_length == 0 ||
+             (p->value_size == 0 && !operands->taps && !operands->stats && o->dropout_p <= 0);
   if (!p->empty && (status = divide(p, scratch))) goto failed;
   return HEED_OK;
 failed:
@@ -308,6 +323,7 @@ heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status
   heed__release(ctx, p->intervals);
   heed__release(ctx, p->allocated[0]);
   heed__release(ctx, p->allocated[1]);
+  if (p->operands->stats) status = heed__result_end(ctx, &p->stats_result, status);
   status = heed__result_end(ctx, &p->result, status);
   if (p->operands->taps) heed__attention_end_taps(p, status);
   if (status == HEED_OK && p->operands->kept)

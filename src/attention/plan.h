@@ -22,6 +22,15 @@ heed_status heed__attention_scan_begin(heed__attention_plan *p, int workers);
 HEED_MUST_USE
 bool heed__attention_scan_run(heed__attention_plan *p);
 void heed__attention_scan_end(heed__attention_plan *p);
+/** Reads the host's options, of any version. Errors: ARGUMENT. (forward.c) */
+HEED_MUST_USE
+heed_status heed__attention_read_options(heed_context *ctx, const char *function,
+                                         const heed_attention_options *options,
+                                         heed__attention_operands *operands);
+/** heed__attention; after an error the generator is as before. (forward.c) */
+HEED_MUST_USE
+heed_status heed__attention_drawing(heed_context *ctx, const heed__attention_operands *operands,
+                                    heed_tensor **out);
 
 /** Sets p->task, and the strides of the operands over heads. (strides.c) */
 void heed__attention_set_strides(heed__attention_plan *p);

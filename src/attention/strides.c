@@ -214,5 +214,7 @@ void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p
   t->k = (const char *)p->task.k + bytes_of(t->k_dtype, at[HEED__ATTENTION_K]);
   t->v = (const char *)p->task.v + bytes_of(t->v_dtype, at[HEED__ATTENTION_V]);
   t->out = p->task.out + at[HEED__ATTENTION_OUT];
+  if (p->lse) t->lse = p->lse + head * p->query_length;
+  if (p->stats) t->stats = p->stats + head * p->query_length * 2;
   if (!p->plain) move_others(t, p, head, at);
 }

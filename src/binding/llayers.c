@@ -132,35 +132,28 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
   return window;
 }
 
-/* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
- * generator, …): the result and, with need_weights, a table of taps. Grouped heads work without enable_gqa;
- * enable_gqa = false forbids them. */
-static int op_attention(lua_State *L) {
-  static const char function[] = "scaled_dot_product_attention";
-  static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal",  "scale",
-                                      "enable_gqa", "generator",    "window",     "softcap",
-                                      "kv_lengths", "past_key",     "past_value", "alibi_slopes",
-                                      "sinks",      "need_weights", "need_lse",   NULL};
-  static const char *const tap_names[] = {
-      "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
-  lheed_options(L, function, 4, names);
+/* The options that attention has in all its forms, from slot 4 on; scale and enable_gqa are 7 and 8. */
+#define ATTENTION_OPTIONS                                                                                    \
+  "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa", "generator", "window", "softcap",            \
+      "kv_lengths", "past_key", "past_value", "alibi_slopes", "sinks"
+enum { ATTENTION_FURTHER = 17 }; /* the slot after them */
+
+/* Of these options, those that take more than reading: before the results are pushed. */
+static heed_window begin_attention(lua_State *L, const char *function) {
   luaL_checkstack(L, 16, function);
   const heed_window window = lheed_opt_window(L, 10, function);
   lheed_opt_indices(L, 12, function, "kv_lengths");
-  heed_taps_wanted choice;
-  const heed_taps_wanted *chosen;
-  const bool tapped = lheed_read_wanted(L, 17, 18, function, tap_names, &choice, &chosen);
-  heed_tensor **out = lheed_push_tensor(L);
-  const int output = lua_gettop(L);
-  heed_attention_taps taps = {.size = sizeof taps};
-  lheed_tap_boxes boxes;
-  if (tapped) lheed_push_tap_boxes(L, &boxes);
-  const heed_tensor *q = lheed_tensor(L, 1, function, "q");
-  const heed_tensor *k = lheed_tensor(L, 2, function, "k");
-  const heed_tensor *v = lheed_tensor(L, 3, function, "v");
+  return window;
+}
+
+static void read_attention(lua_State *L, const char *function, heed_window window,
+                           const heed_tensor *operands[3], heed_attention_options *options) {
+  const heed_tensor *q = operands[0] = lheed_tensor(L, 1, function, "q");
+  const heed_tensor *k = operands[1] = lheed_tensor(L, 2, function, "k");
+  const heed_tensor *v = operands[2] = lheed_tensor(L, 3, function, "v");
   const heed_mask *mask;
-  heed_attention_options options = {
-      .size = sizeof options,
+  *options = (heed_attention_options){
+      .size = sizeof *options,
       .attn_mask = lheed_opt_attn_mask(L, 4, function, &mask),
       .dropout_p = lheed_opt_number(L, 5, function, "dropout_p", 0),
       .is_causal = lheed_opt_boolean(L, 6, function, "is_causal", false),
@@ -173,11 +166,10 @@ static int op_attention(lua_State *L) {
       .past_value = lheed_opt_tensor(L, 14, function, "past_value"),
       .alibi_slopes = lheed_opt_tensor(L, 15, function, "alibi_slopes"),
       .sinks = lheed_opt_tensor(L, 16, function, "sinks"),
-      .wanted = chosen,
   };
-  options.mask = mask;
+  options->mask = mask;
   /* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
-  if (!lua_isnil(L, 7) && options.scale == 0) options.scale = DBL_MIN;
+  if (!lua_isnil(L, 7) && options->scale == 0) options->scale = DBL_MIN;
   if (!lheed_opt_boolean(L, 8, function, "enable_gqa", true)) {
     int64_t hq = head_count(q), hk = head_count(k), hv = head_count(v);
     if ((hk != 1 && hk != hq) || (hv != 1 && hv != hq))
@@ -186,11 +178,90 @@ static int op_attention(lua_State *L) {
           "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false these numbers must be equal",
           function, (LUAI_UACINT)hq, HEED__S(hq), (LUAI_UACINT)hk, (LUAI_UACINT)hv);
   }
-  LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, q, k, v, &options, out,
+}
+
+/* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
+ * generator, …): the result and, with need_weights, a table of taps. Grouped heads work without enable_gqa;
+ * enable_gqa = false forbids them. */
+static int op_attention(lua_State *L) {
+  static const char function[] = "scaled_dot_product_attention";
+  static const char *const names[] = {ATTENTION_OPTIONS, "need_weights", "need_lse", NULL};
+  static const char *const tap_names[] = {
+      "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
+  lheed_options(L, function, 4, names);
+  const heed_window window = begin_attention(L, function);
+  heed_taps_wanted choice;
+  const heed_taps_wanted *chosen;
+  const bool tapped =
+      lheed_read_wanted(L, ATTENTION_FURTHER, ATTENTION_FURTHER + 1, function, tap_names, &choice, &chosen);
+  heed_tensor **out = lheed_push_tensor(L);
+  const int output = lua_gettop(L);
+  heed_attention_taps taps = {.size = sizeof taps};
+  lheed_tap_boxes boxes;
+  if (tapped) lheed_push_tap_boxes(L, &boxes);
+  const heed_tensor *x[3];
+  heed_attention_options options;
+  read_attention(L, function, window, x, &options);
+  options.wanted = chosen;
+  LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, x[0], x[1], x[2], &options, out,
                                                  tapped ? &taps : NULL));
   if (!tapped) return lheed_return(L, 1);
   lua_pushvalue(L, output);
   lheed_push_taps(L, &boxes, &taps);
+  return lheed_return(L, 2);
+}
+
+/* attention_partial(q, k, v, the same options, offset = 0): out, stats */
+static int op_attention_partial(lua_State *L) {
+  static const char function[] = "attention_partial";
+  static const char *const names[] = {ATTENTION_OPTIONS, "offset", NULL};
+  lheed_options(L, function, 4, names);
+  const heed_window window = begin_attention(L, function);
+  const int64_t offset = lheed_opt_integer(L, ATTENTION_FURTHER, function, "offset", 0);
+  heed_tensor **out = lheed_push_tensor(L), **stats = lheed_push_tensor(L);
+  const heed_tensor *x[3];
+  heed_attention_options options;
+  read_attention(L, function, window, x, &options);
+  LHEED_TRY(L, heed_attention_partial(lheed_get(L)->context, x[0], x[1], x[2], &options, offset, out, stats));
+  return lheed_return(L, 2);
+}
+
+/* Stores the tensors of the list at idx, a copy, in the array. */
+static void read_parts(lua_State *L, int idx, const char *function, const char *argument, lua_Unsigned count,
+                       const heed_tensor **parts) {
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lheed_own_element(L, idx, i);
+    const lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
+    if (!box || !box->object) {
+      const char *what = lheed_push_what(L, lua_gettop(L));
+      lheed_error(L, "%s: %s[%I] is %s; it must be a tensor", function, argument, (LUAI_UACINT)i + 1, what);
+    }
+    parts[i] = box->object;
+    lua_pop(L, 1);
+  }
+}
+
+/* attention_merge({outs…}, {stats…}): out, stats */
+static int op_attention_merge(lua_State *L) {
+  static const char function[] = "attention_merge";
+  static const char *const names[] = {"outs", "stats"};
+  lheed_arguments(L, function, 2);
+  lua_Unsigned count[2];
+  for (int i = 0; i < 2; i++) {
+    if (lua_type(L, i + 1) != LUA_TTABLE)
+      lheed_bad_argument(L, i + 1, function, names[i], "a table of tensors, as in {a, b}");
+    count[i] = lheed_own_list(L, i + 1, function);
+  }
+  if (count[0] != count[1] || count[0] == 0 || count[0] > INT32_MAX)
+    lheed_error(L, "%s: outs has %I tensor%s and stats has %I; the numbers must be equal and at least 1",
+                function, (LUAI_UACINT)count[0], HEED__S(count[0]), (LUAI_UACINT)count[1]);
+  heed_tensor **out = lheed_push_tensor(L), **stats = lheed_push_tensor(L);
+  const heed_tensor **parts = lua_newuserdatauv(L, heed__array_bytes(2 * count[0], sizeof *parts), 0);
+  for (int i = 0; i < 2; i++)
+    read_parts(L, i + 1, function, names[i], count[0], parts + (size_t)i * (size_t)count[0]);
+  LHEED_TRY(L,
+            heed_attention_merge(lheed_get(L)->context, (int)count[0], parts, parts + count[0], out, stats));
+  lua_pop(L, 1);
   return lheed_return(L, 2);
 }
 
@@ -203,6 +274,8 @@ void lheed_open_layers(lua_State *L) {
                                        {"layer_norm", op_layer_norm},
                                        {"rms_norm", op_rms_norm},
                                        {"scaled_dot_product_attention", op_attention},
+                                       {"attention_partial", op_attention_partial},
+                                       {"attention_merge", op_attention_merge},
                                        {NULL, NULL}};
   static const luaL_Reg primitives[] = {{"normalize", normalize}, {NULL, NULL}};
   lheed_add_methods(L, functions, false);

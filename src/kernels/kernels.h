@@ -16,6 +16,8 @@
 #ifndef HEED_KERNELS_H
 #define HEED_KERNELS_H
 
+#include <math.h>
+
 #include "../core/types.h"
 
 /** Whether a kernel must return before it is done. */
@@ -123,6 +125,9 @@ typedef struct heed__attention_task {
    * dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf */
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
   float *lse; /* log Σ e^score of each row, with the sink; -inf for rows without visible keys; [l]; or NULL */
+  /* The largest score of each row and the sum of e^(score - largest), both with the sink, which counts even
+   * in rows without visible keys; -inf and 0 without any; [l, 2]; or NULL */
+  float *stats;
 } heed__attention_task;
 
 /** The keys *first … *last - 1 that row i sees by position; *first is at most *last. */
@@ -175,6 +180,17 @@ static inline bool heed__is_outside(const int32_t *intervals, int64_t count, int
   int64_t n = 0;
   while (n < count && j >= intervals[2 * n + 1]) n++;
   return n == count || j < intervals[2 * n];
+}
+
+/** Writes lse and stats of row i, where they are wanted. sees: the row has a visible key, and row_max is not
+ * -inf. */
+static inline void heed__attention_write_sums(const heed__attention_task *t, int64_t i, float row_max,
+                                              float row_sum, bool sees) {
+  const bool sink = t->has_sink && t->sink != -INFINITY;
+  if (t->lse) t->lse[i] = sees ? row_max + logf(row_sum) : -INFINITY;
+  if (!t->stats) return;
+  t->stats[2 * i] = sees ? row_max : sink ? t->sink : -INFINITY;
+  t->stats[2 * i + 1] = sees ? row_sum : sink ? 1.0f : 0.0f;
 }
 
 /* The gradients of one head of one batch item, from its keys first…last-1 of s; `first` is a multiple of

@@ -1,16 +1,16 @@
 /* What operations tell of themselves while they are recorded. */
 #include "ops.h"
 
-heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
-                              const heed_tensor *const *input, const void *values, size_t values_bytes,
-                              heed_tensor **out) {
+heed_status heed__record_results(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                                 const heed_tensor *const *input, const void *values, size_t values_bytes,
+                                 int outputs, heed_tensor **const *out) {
   if (status != HEED_OK) return status;
   const heed__call call = {
       .op = (int)op,
       .inputs = inputs,
-      .outputs = 1,
+      .outputs = outputs,
       .input = input,
-      .output = (heed_tensor * *const[]){out},
+      .output = out,
       .values = values,
       .values_bytes = values_bytes,
   };
@@ -57,6 +57,13 @@ heed_status heed__state_result_end(heed_context *ctx, heed_status status, heed__
   if (first) status = heed__result_end(ctx, out, status);
   status = heed__result_end(ctx, state, status);
   return first ? status : heed__result_end(ctx, out, status);
+}
+
+heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                              const heed_tensor *const *input, const void *values, size_t values_bytes,
+                              heed_tensor **out) {
+  return heed__record_results(ctx, status, op, inputs, input, values, values_bytes, 1,
+                              (heed_tensor * *const[]){out});
 }
 
 heed_status heed__check_unrecorded(heed_context *ctx, const char *function, int inputs,

@@ -20,7 +20,12 @@ HEED_MUST_USE
 heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
                               const heed_tensor *const *input, const void *values, size_t values_bytes,
                               heed_tensor **out);
-/** The same; while nothing is recorded, which is most of the time, it costs a comparison. */
+/** The same for several results, which the operation stored in *out[0], *out[1], …. */
+HEED_MUST_USE
+heed_status heed__record_results(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                                 const heed_tensor *const *input, const void *values, size_t values_bytes,
+                                 int outputs, heed_tensor **const *out);
+/** heed__record_call; while nothing is recorded, which is most of the time, it costs a comparison. */
 HEED_MUST_USE
 static inline heed_status heed__recorded(heed_context *ctx, heed_status status, heed__op op, int inputs,
                                          const heed_tensor *const *input, const void *values,

@@ -96,6 +96,7 @@ static void close_fixture(fixture *f) {
 #define PAIR    ((const heed_tensor *const[]){f->indices, f->indices})
 #define MASK    ((const heed_tensor *const[]){f->mask})
 #define STACK   ((const heed_tensor *const[]){f->square, f->flipped})
+#define TALL    ((const heed_tensor *const[]){f->tall, f->tall})
 
 /* These accept an existing tensor in *out. */
 #define BINARY(X) HEED_BINARY_LIST(X) HEED_COMPARE_LIST(X) HEED_LOGICAL_LIST(X)
@@ -204,6 +205,15 @@ static void close_fixture(fixture *f) {
         F, f->queries, f->queries, f->queries,                                                               \
         &(const heed_attention_options){.size = sizeof(heed_attention_options), .attn_mask = f->bools}, OUT, \
         NULL))                                                                                               \
+  X(attention_partial,                                                                                       \
+    heed_attention_partial(F, f->flipped, f->square, f->square,                                              \
+                           &(const heed_attention_options){.size = sizeof(heed_attention_options),           \
+                                                           .attn_mask = f->mask,                             \
+                                                           .dropout_p = 0.5},                                \
+                           -2, OUT, &out[1]))                                                                \
+  X(partial_of_many_keys,                                                                                    \
+    heed_attention_partial(F, f->queries, f->queries, f->queries, NULL, 0, OUT, &out[1]))                    \
+  X(attention_merge, heed_attention_merge(F, 2, TALL, TALL, OUT, &out[1]))                                   \
   X(linear_forward, heed_module_forward(f->linear, f->flipped, NULL, OUT, NULL))                             \
   X(dropout_forward, heed_module_forward(f->dropout, f->flipped, NULL, OUT, NULL))                           \
   X(self_forward, heed_module_forward(f->self, f->flipped, NULL, OUT, NULL))                                 \

@@ -64,6 +64,41 @@ describe("chat_with_tiny_llama.lua", function()
   end)
 end)
 
+describe("speculative.lua", function()
+  local function speculative(arguments)
+    return support.run(("%s scripts/examples/speculative.lua %s"):format(support.heed, arguments))
+  end
+
+  it("writes what the large model writes alone, in fewer passes", function()
+    for _, arguments in ipairs { "--steps 60 --tokens 60", "--steps 40 --tokens 40 --tree 2,2,2 --seed 2",
+      "--steps 20 --tokens 116 --tree 1,1,1,1,1,1", "--steps 1 --tokens 1 --prompt cat" } do
+      local result = speculative(arguments)
+      assert.are.equal(0, result.code, result.err)
+      local alone, passes = result.out:match "alone: (%d+) passes; with drafts: (%d+) passes, [%d.]+ characters each; "
+      assert.is_truthy(result.out:find("the text is the same\n", 1, true), result.out)
+      assert.are.equal(arguments:match "%-%-tokens (%d+)", alone)
+      assert.is_true(tonumber(passes) < tonumber(alone) or alone == "1", result.out)
+    end
+  end)
+
+  it("says what is wrong with its arguments", function()
+    for arguments, message in pairs {
+      ["--sead 3"] = "--sead is not known; --help lists the options",
+      ["--tokens 0"] = "--tokens is '0'; --help describes its values",
+      ["--tree 2,x"] = "--tree is '2,x'; --help describes its values",
+      ["--tree"] = "--tree is ''; --help describes its values",
+      ["--prompt X"] = "--prompt has the byte 88, which the rhyme does not have",
+      ["--prompt ''"] = "--prompt is ''; it must have at least one character",
+      ["--tokens 200"] = "--prompt has 12 characters and --tokens is 200; together they must be at most 128",
+    } do
+      local result = speculative(arguments)
+      assert.are.equal(1, result.code)
+      assert.are.equal("speculative: " .. message .. "\n", result.err)
+    end
+    assert.is_truthy(speculative("--help").out:find "^usage: ")
+  end)
+end)
+
 describe("attention_zoo.lua", function()
   it("shows the weights of the tokens that a token sees", function()
     local result = support.run(support.heed .. " scripts/examples/attention_zoo.lua")

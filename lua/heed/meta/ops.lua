@@ -493,3 +493,30 @@ function Tensor:linear_attention(k, v, options) end
 ---@return heed.Tensor state [b, channels, k - 1]: the last tokens
 ---@nodiscard
 function Tensor:causal_conv(weight, options) end
+
+---@class heed.AttentionPartialOptions
+---@field attn_mask? heed.Tensor as in heed.AttentionOptions, for the keys of the part
+---@field dropout_p? number dropout probability of the attention weights; 0 by default
+---@field is_causal? boolean query i sees keys 1 to i + offset of the part; false by default
+---@field scale? number a factor of the scores; 1 / √d by default
+---@field enable_gqa? boolean false raises an error if hq and hkv differ
+---@field generator? heed.Generator draws the dropout mask
+---@field window? heed.Window
+---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
+---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; they do not move the queries
+---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
+---@field past_value? heed.Tensor [..., hkv, P, dv], concatenated before v
+---@field alibi_slopes? heed.Tensor [hq]: slope · |i + offset - j| is subtracted from the scores (ALiBi)
+---@field sinks? heed.Tensor [hq]: attention sinks; for one part alone
+---@field offset? integer position of the first query less that of the first key (P is added to it); 0 by default
+
+---Attention over a part of the keys. Parts over disjoint keys are joined by `heed.attention_merge`. The stats are, for
+---each query, the largest score that it sees (a sink counts as one) and the sum of e^(score - largest); -inf and 0 if it
+---sees nothing. Their gradient is that of functions of largest + log(sum), such as merging.
+---@param k heed.Tensor [..., hkv, S, d]
+---@param v heed.Tensor [..., hkv, S, dv]
+---@param options? heed.AttentionPartialOptions
+---@return heed.Tensor out [..., hq, L, dv]
+---@return heed.Tensor stats [..., hq, L, 2]
+---@nodiscard
+function Tensor:attention_partial(k, v, options) end

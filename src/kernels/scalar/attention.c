@@ -59,12 +59,11 @@ static void tap_scores(const row *r) {
     t->biased_logits[at + j] = j >= r->first && j < r->last ? r->x[j] : -INFINITY;
 }
 
-static float log_sum_exp(const float *x, size_t n) {
+static void write_sums(const row *r, const float *x, size_t n) {
   const float most = heed__scalar_max(x, n);
   float sum = 0.0f;
-  if (most == -INFINITY) return most;
   for (size_t j = 0; j < n; j++) sum += heed__exp_of(x[j] - most);
-  return most + logf(sum);
+  heed__attention_write_sums(r->t, r->i, most, sum, most != -INFINITY);
 }
 
 /* Turns scores into weights; outside the window they are 0. Returns false, with all weights 0, if there is
@@ -74,10 +73,11 @@ static bool scores_to_weights(const row *r, bool seen) {
   float *x = r->x + r->first;
   size_t n = (size_t)(r->last - r->first);
   const bool any = seen && (t->has_sink || heed__scalar_max(x, n) != -INFINITY);
-  if (t->lse) t->lse[r->i] = -INFINITY;
+  const bool sums = t->lse || t->stats;
+  if (sums && !any) heed__attention_write_sums(t, r->i, -INFINITY, 0.0f, false);
   for (size_t j = 0; !any && j < n; j++) x[j] = 0.0f;
   if (any && t->has_sink) x[n++] = t->sink;
-  if (any && t->lse) t->lse[r->i] = log_sum_exp(x, n);
+  if (any && sums) write_sums(r, x, n);
   if (any) heed__scalar_softmax(x, x, n);
   for (int64_t j = 0; j < r->first; j++) r->x[j] = 0.0f;
   for (int64_t j = r->last; j < t->key_length; j++) r->x[j] = 0.0f;

@@ -426,10 +426,10 @@ static void write_strip(const attend_work *a, const attend_strip *s, bool sink) 
     const bool nothing = sink && !isfinite(t->sink) && !sees_any(t, i);
     write_row(t, i, s->out + r * a->columns, nothing ? 0.0f : s->row_sum[r]);
     if (t->weights) write_weights(t, i, s->row_max[r], nothing ? 0.0f : s->row_sum[r]);
-    if (t->lse) {
+    if (t->lse || t->stats) {
       /* The sink alone is no key. */
       const bool unseen = nothing || s->row_sum[r] == 0.0f || (sink && !sees_any(t, i));
-      t->lse[i] = unseen ? -INFINITY : s->row_max[r] + logf(s->row_sum[r]);
+      heed__attention_write_sums(t, i, s->row_max[r], s->row_sum[r], !unseen);
     }
   }
 }

@@ -72,8 +72,8 @@ V_INLINE const float *small_row(const void *x, heed_dtype dtype, ptrdiff_t row, 
 }
 
 /* Not inline: few calls want it. */
-static __attribute__((noinline)) void small_write_lse(const heed__attention_task *t, int64_t i0, int64_t n,
-                                                      vfloat most, vfloat sum) {
+static __attribute__((noinline)) void small_write_sums(const heed__attention_task *t, int64_t i0, int64_t n,
+                                                       vfloat most, vfloat sum) {
   float top[V_LANES], total[V_LANES];
   v_store(top, most);
   v_store(total, sum);
@@ -81,7 +81,7 @@ static __attribute__((noinline)) void small_write_lse(const heed__attention_task
     int64_t first, last;
     heed__attention_bounds(t, i0 + r, &first, &last);
     while (first < last && heed__attention_hides(t, i0 + r, first)) first++;
-    t->lse[i0 + r] = first < last && total[r] != 0.0f ? top[r] + logf(total[r]) : -INFINITY;
+    heed__attention_write_sums(t, i0 + r, top[r], total[r], first < last && total[r] != 0.0f);
   }
 }
 
@@ -99,7 +99,7 @@ static __attribute__((noinline)) void small_write_weights(const heed__attention_
 }
 
 /* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
- * sink or dropout, and neither lse nor weights are wanted. */
+ * sink or dropout, and neither sums nor weights are wanted. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
   const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
   const bool masked = !plain && (t->intervals || t->visible || t->padding || t->bias);
@@ -155,7 +155,7 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   }
   if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
   const vmask none = v_eq(sum, v_zero()); /* no visible key, or only scores of -inf: zeros */
-  if (!plain && t->lse) small_write_lse(t, i0, n, most, sum);
+  if (!plain && (t->lse || t->stats)) small_write_sums(t, i0, n, most, sum);
   const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
@@ -227,7 +227,7 @@ static void attend_small(const heed__attention_task *t) {
 #endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
                      t->slope == 0.0f && !t->has_sink && !t->intervals && !t->visible && !t->padding &&
-                     !t->bias && !t->dropout_mask && !t->lse && !t->weights;
+                     !t->bias && !t->dropout_mask && !t->lse && !t->stats && !t->weights;
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }
