@@ -1,4 +1,5 @@
 /* heed.Cache, which mha:new_cache returns: the keys and values of the tokens so far. */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -52,15 +53,21 @@ static int new_cache(lua_State *L) {
 
 /* ---- Methods ---- */
 
-/* cache:truncate(n) → cache */
+/* cache:truncate(n or lengths) → cache; lengths, one for each item, as in lheed_indices */
 static int truncate_to(lua_State *L) {
   lheed_begin(L);
   lheed_arguments(L, "truncate", 2);
+  const bool each = lua_type(L, 2) == LUA_TTABLE || lheed_test(L, 2, &lheed_tensor_type);
+  if (each) lheed_indices(L, 2, "truncate", "lengths", false);
   heed_kv_cache *self = cache_argument(L, "truncate");
-  int64_t n = lheed_integer(L, 2, "truncate", "n");
-  LHEED_TRY(L, heed_kv_cache_truncate(self, n));
+  if (each) {
+    LHEED_TRY(L, heed_kv_cache_truncate_items(self, lheed_tensor(L, 2, "truncate", "lengths")));
+  } else {
+    int64_t n = lheed_integer(L, 2, "truncate", "n");
+    LHEED_TRY(L, heed_kv_cache_truncate(self, n));
+  }
   lua_settop(L, 1);
-  return 1;
+  return lheed_return(L, 1);
 }
 
 /* cache:reorder(indices) → cache; indices as in lheed_indices */
@@ -118,6 +125,17 @@ static void push_capacity(lua_State *L, const heed_kv_cache *cache) {
   }
 }
 
+static void push_lengths(lua_State *L, const heed_kv_cache *cache) {
+  const int64_t batch = heed_kv_cache_batch(cache);
+  lua_createtable(L, batch < INT_MAX ? (int)batch : 0, 0);
+  for (int64_t i = 0; i < batch; i++) {
+    const int64_t *lengths =
+        heed_kv_cache_lengths(cache_argument(L, "__index")); /* finalizers may release it */
+    lua_pushinteger(L, (lua_Integer)lengths[i]);
+    lua_rawseti(L, -2, (lua_Integer)i + 1);
+  }
+}
+
 static int cache_index(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &methods_key);
   lua_pushvalue(L, 2);
@@ -126,6 +144,8 @@ static int cache_index(lua_State *L) {
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
   if (strcmp(name, "length") == 0) {
     lua_pushinteger(L, (lua_Integer)heed_kv_cache_length(cache));
+  } else if (strcmp(name, "lengths") == 0) {
+    push_lengths(L, cache);
   } else if (strcmp(name, "capacity") == 0) {
     push_capacity(L, cache);
   } else if (strcmp(name, "batch") == 0) {
@@ -135,8 +155,8 @@ static int cache_index(lua_State *L) {
   } else {
     return lheed_error(
         L,
-        "a heed.Cache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, "
-        "clone and release",
+        "a heed.Cache has no field %s; it has length, lengths, capacity, batch, dtype, truncate, "
+        "reorder, clone and release",
         lheed_push_key(L, 2));
   }
   return 1;

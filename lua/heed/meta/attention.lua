@@ -166,14 +166,16 @@ function MultiHeadAttention:new_cache(options) end
 ---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
 ---127. A forward pass that fails leaves the cache unchanged.
 ---@class heed.Cache
----@field length integer the number of tokens seen
+---@field length integer the number of tokens seen, of the longest item
+---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
 ---@field dtype string
 local Cache = {}
 
----Keeps the first n tokens only. With a left window, tokens that were dropped cannot be restored: this is an error.
----@param n integer from 0 to length
+---Keeps the first n tokens only, of all items or n[i] of item i. With a left window, tokens that were dropped cannot be
+---restored: this is an error.
+---@param n integer|heed.Indices from 0 to length; or a list [b] of numbers, each at most the length of the item
 ---@return heed.Cache self
 function Cache:truncate(n) end
 

@@ -1,6 +1,7 @@
 /* A module's key/value cache: what its settings say about the storage, and whether a given cache fits it. */
 #include "../nn.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define FUNCTION "new_cache"
@@ -42,8 +43,23 @@ static heed_status fail_window(const heed_module *m, int64_t cached, int64_t lef
       m->class->name, (long long)cached, (long long)left);
 }
 
+/* item: -1, if all have the same length. */
+static heed_status fail_full(const heed_module *m, const heed_kv_cache *cache, int64_t item, int64_t added,
+                             int64_t most, const char *limit) {
+  char which[48] = "the cache", whose[48] = "";
+  const int64_t length = cache->lengths[heed__max(item, 0)];
+  if (item >= 0) {
+    snprintf(which, sizeof which, "item %lld of the cache", (long long)item + 1);
+    snprintf(whose, sizeof whose, " for it");
+  }
+  return heed__fail(m->context, HEED_SHAPE,
+                    "%s: %s has %lld token%s and x has %lld%s; together they must be at most %lld, the %s",
+                    m->class->name, which, (long long)length, HEED__S(length), (long long)added, whose,
+                    (long long)most, limit);
+}
+
 heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
-                                     int64_t added) {
+                                     int64_t added, const int64_t *added_each) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const char *name = m->class->name;
   const int64_t window_left = window_left_of(a);
@@ -58,18 +74,14 @@ heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *
     return heed__fail(m->context, HEED_SHAPE, "%s: the cache has a batch of %lld; it must be %lld, that of x",
                       name, (long long)cache->batch, (long long)batch);
   }
-  if (cache->capacity > 0 && added > cache->capacity - cache->length) {
-    return heed__fail(
-        m->context, HEED_SHAPE,
-        "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, the capacity",
-        name, (long long)cache->length, HEED__S(cache->length), (long long)added, (long long)cache->capacity);
-  }
-  if (window_left < 0 && added > a->context_length - cache->length) {
-    return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, "
-                      "the context_length",
-                      name, (long long)cache->length, HEED__S(cache->length), (long long)added,
-                      (long long)a->context_length);
+  const bool even = added_each == NULL && heed__kv_cache_is_even(cache);
+  for (int64_t i = 0; i < (even ? 1 : batch); i++) {
+    const int64_t length = cache->lengths[i], item = even ? -1 : i;
+    if (added_each != NULL) added = added_each[i];
+    if (cache->capacity > 0 && added > cache->capacity - length)
+      return fail_full(m, cache, item, added, cache->capacity, "capacity");
+    if (window_left < 0 && added > a->context_length - length)
+      return fail_full(m, cache, item, added, a->context_length, "context_length");
   }
   return HEED_OK;
 }

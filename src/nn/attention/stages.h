@@ -35,9 +35,12 @@ typedef struct heed__attention_stages {
   double dropout;
   bool rotary; /* the module's rotation, which may change between slices */
   heed_rope_config rope;
-  int64_t past;                          /* tokens in the cache */
-  const heed_tensor *from[3];            /* the tokens that are projected to queries, keys and values */
-  heed_tensor *projected[3], *heads;     /* [..., n, h · d]; heads: the input of out_proj */
+  int64_t past;                      /* tokens in the cache */
+  bool ragged;                       /* the batch items differ in these, or in the number of new ones */
+  int64_t *added;                    /* the new tokens of each item, of x [total, d_in]; NULL: n of each */
+  heed_tensor packed[2];             /* if ragged, view[0] and into as [h, total, d] of all items */
+  const heed_tensor *from[3];        /* the tokens that are projected to queries, keys and values */
+  heed_tensor *projected[3], *heads; /* [..., n, h · d]; heads: the input of out_proj */
   heed_tensor view[3], into, *into_view; /* the same as [..., h, n, d]; into: of heads or the result */
   heed_tensor slopes;                    /* ALiBi's, without storage */
   heed__attention_operands operands;
@@ -110,6 +113,16 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
 /** Checks that the tokens of x fit the cache, if there is one. Errors: ARGUMENT, SHAPE. (inputs.c) */
 HEED_MUST_USE
 heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed_tensor *x);
+/** Turns queries, keys and masks of the operands into those of items that differ. Errors: SHAPE, MEMORY.
+ * (ragged.c) */
+HEED_MUST_USE
+heed_status heed__stages_begin_items(heed__attention_stages *p);
+/** Reads options.lengths, whose cache was given, to p->added. Errors: ARGUMENT, SHAPE, DTYPE, INDEX, MEMORY.
+ * (ragged.c) */
+HEED_MUST_USE
+heed_status heed__stages_read_lengths(heed__attention_stages *p, const heed_tensor *x);
+/** Sets p->packed[1] from p->into. (ragged.c) */
+void heed__stages_pack_into(heed__attention_stages *p);
 /** Restricts the masks of the operands from all keys to those of the span. Errors: SHAPE, MEMORY. (inputs.c)
  */
 HEED_MUST_USE

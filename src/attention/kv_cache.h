@@ -1,0 +1,21 @@
+/* Shared by the files of key/value caches: rows of keys and values. */
+#ifndef HEED_ATTENTION_KV_CACHE_H
+#define HEED_ATTENTION_KV_CACHE_H
+
+#include "attention.h"
+
+/** Allocates all parts of a cache like c with that number of rows. Errors: MEMORY. (kv_cache.c) */
+HEED_MUST_USE
+heed_status heed__kv_new_parts(const heed_kv_cache *c, const char *function, int64_t rows,
+                               heed_tensor *part[HEED__KV_PARTS]);
+/** Copies `count` rows of all heads of a batch item from row `first` to row `to_first`. False if stopped at a
+ * cancellation check; pace NULL: never. */
+bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
+                        heed_tensor *const from[HEED__KV_PARTS], int64_t first, int64_t count, int64_t item);
+/** Tokens kept with a window besides those that can be seen, so that truncate can take a few back, and as
+ * many free rows at the end. Moving the kept rows is then a small part of the time of reading them. */
+static inline int64_t heed__kv_reserve(int64_t window_left) {
+  return window_left / 8 > 64 ? window_left / 8 : 64;
+}
+
+#endif
