@@ -1179,6 +1179,20 @@ HEED_CALL heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indices
 /** An independent copy of the cache. Errors: MEMORY. */
 HEED_CALL heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out);
 
+/** Saves a cache as .safetensors, whole or not at all, as heed_save_archive does. Errors: FILE, ARGUMENT,
+ * MEMORY. (io/) */
+HEED_CALL heed_kv_cache_save(heed_kv_cache *cache, const char *path);
+/** The saved cache, for a module with the weights of the one that filled it (also in other dtypes). The file
+ * is mapped: rows are read when they are first used, and copied when tokens are appended; until then it must
+ * not be truncated. Errors: FILE (missing, damaged, of another version, of a module with other sizes, window,
+ * positions or weights), ARGUMENT, MEMORY. */
+HEED_CALL heed_kv_cache_load(heed_module *m, const char *path, heed_kv_cache **out);
+/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. */
+HEED_CALL heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
+                              heed_kv_cache *const *caches);
+HEED_CALL heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count, heed_module *const *modules,
+                              heed_kv_cache **out);
+
 /* Options of a forward pass; zeros mean that an option is not used. key, value and cache are for
  * MultiHeadAttention.
  *

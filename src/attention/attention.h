@@ -143,8 +143,8 @@ typedef struct heed__attention_plan {
   heed__dropout dropout;
   heed__decode_division decode;
   heed__work work, decode_work, join_work;
-  int64_t shape[HEED_MAX_DIMS];                               /* [batch..., hq, l, dv]; with items longest l */
-  int64_t outer[HEED_MAX_DIMS + 1];                           /* [batch..., hkv, group] without sizes of 1 */
+  int64_t shape[HEED_MAX_DIMS];     /* [batch..., hq, l, dv]; with items longest l */
+  int64_t outer[HEED_MAX_DIMS + 1]; /* [batch..., hkv, group] without sizes of 1 */
   ptrdiff_t step[HEED__ATTENTION_STRIDED][HEED_MAX_DIMS + 1]; /* strides over `outer`, in elements */
   heed_tensor mask; /* attn_mask, or a view of widened_mask, with s keys */
 } heed__attention_plan;
@@ -294,6 +294,14 @@ typedef enum heed__kv_part {
   HEED__KV_PARTS
 } heed__kv_part;
 
+/* What keys depend on beside the tokens: a cache that a file holds must be of the same. */
+enum { HEED__KV_PROBED = 16 };
+typedef struct heed__kv_origin {
+  char positions[320];          /* the settings of rotary positions, as text */
+  bool probed;                  /* the module has weights of its own, not a part in Lua */
+  float probe[HEED__KV_PROBED]; /* products of rows of W_key, spread over all, with a fixed vector */
+} heed__kv_origin;
+
 /* Of each batch item, row 0 holds token dropped + 1, and each row the next token. Without a window nothing is
  * dropped. */
 struct heed_kv_cache {
@@ -301,15 +309,16 @@ struct heed_kv_cache {
   int references;  /* of the owner and of heed_steps */
   int64_t changes; /* number of changes so far */
   int64_t batch, num_kv_heads, head_dim;
-  int64_t capacity;            /* tokens; 0: no limit */
-  int64_t window_left;         /* keys before its own that a query sees; -1: all */
-  int64_t rows;                /* allocated */
-  int64_t length;              /* tokens seen, of the longest item */
-  int64_t *lengths;            /* tokens seen, [batch] */
-  int64_t *dropped;            /* the first of these, which are no longer stored, [batch] */
+  int64_t capacity;    /* tokens; 0: no limit */
+  int64_t window_left; /* keys before its own that a query sees; -1: all */
+  int64_t rows;        /* of all parts, unless the cache was loaded: then those of the file, until it grows */
+  int64_t length;      /* tokens seen, of the longest item */
+  int64_t *lengths;    /* tokens seen, [batch] */
+  int64_t *dropped;    /* the first of these, which are no longer stored, [batch] */
   heed__attention_item *items; /* of the span that began last, [batch] */
   heed_dtype dtype;
   heed_tensor *part[HEED__KV_PARTS];
+  heed__kv_origin origin; /* set when the first tokens come */
 };
 
 /* The keys and values of one forward pass: the visible ones of the cache, followed by the new ones. An even
@@ -331,6 +340,14 @@ HEED_MUST_USE
 heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const heed_kv_cache_config *config,
                                int64_t num_kv_heads, int64_t head_dim, int64_t window_left,
                                heed_kv_cache **out);
+/** The same with the parts and lengths of a file, which it takes over if this succeeds. */
+HEED_MUST_USE
+heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
+                                      const heed_kv_cache_config *config, int64_t window_left,
+                                      heed_tensor *part[HEED__KV_PARTS], const int64_t *lengths,
+                                      const int64_t *dropped, heed_kv_cache **out);
+/** Sets the rows of shorter items that a file stores with those of the longest to zeros. */
+void heed__kv_cache_clear_tails(heed_kv_cache *cache);
 /** Adds a reference, which heed_kv_cache_free releases. */
 heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache);
 

@@ -51,6 +51,10 @@ bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_P
   return true;
 }
 
+static int64_t held_rows(const heed_kv_cache *cache, int64_t item) {
+  return cache->lengths[item] - cache->dropped[item];
+}
+
 /* ---- Making ---- */
 
 void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size) {
@@ -89,9 +93,8 @@ static heed_status new_cache_like(const heed_kv_cache *c, const char *function, 
   return status;
 }
 
-heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const heed_kv_cache_config *config,
-                               int64_t num_kv_heads, int64_t head_dim, int64_t window_left,
-                               heed_kv_cache **out) {
+static heed_kv_cache sizes_of(heed_context *ctx, const heed_kv_cache_config *config, int64_t num_kv_heads,
+                              int64_t head_dim, int64_t window_left) {
   heed_kv_cache made = {.context = ctx,
                         .batch = config->batch,
                         .num_kv_heads = num_kv_heads,
@@ -105,7 +108,69 @@ heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const he
     made.rows = window_left < INT64_MAX - 2 * reserve ? window_left + 2 * reserve : INT64_MAX;
     if (made.capacity > 0 && made.capacity < made.rows) made.rows = made.capacity;
   }
+  return made;
+}
+
+heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const heed_kv_cache_config *config,
+                               int64_t num_kv_heads, int64_t head_dim, int64_t window_left,
+                               heed_kv_cache **out) {
+  const heed_kv_cache made = sizes_of(ctx, config, num_kv_heads, head_dim, window_left);
   return new_cache_like(&made, function, out);
+}
+
+heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
+                                      const heed_kv_cache_config *config, int64_t window_left,
+                                      heed_tensor *part[HEED__KV_PARTS], const int64_t *lengths,
+                                      const int64_t *dropped, heed_kv_cache **out) {
+  const int64_t *shape = part[HEED__KV_KEYS]->shape;
+  heed_kv_cache *made = heed__allocate(ctx, sizeof *made);
+  if (made == NULL) return heed__fail_memory(ctx, function, sizeof *made);
+  *made = sizes_of(ctx, config, shape[1], shape[3], window_left);
+  made->references = 1;
+  const heed_status status = new_lists(made, function);
+  if (status != HEED_OK) {
+    heed_kv_cache_free(made);
+    return status;
+  }
+  for (int64_t i = 0; i < made->batch; i++) {
+    made->lengths[i] = lengths[i];
+    made->dropped[i] = dropped[i];
+    made->length = heed__max(made->length, lengths[i]);
+  }
+  for (int i = 0; i < HEED__KV_PARTS; i++) {
+    made->part[i] = part[i];
+    part[i] = NULL;
+  }
+  *out = made;
+  return HEED_OK;
+}
+
+heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function) {
+  heed_tensor *part[HEED__KV_PARTS] = {NULL};
+  heed_status status = heed__kv_new_parts(cache, function, cache->rows, part);
+  for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
+    if (!heed__kv_copy_rows(&cache->context->pace, part, 0, cache->part, 0, held_rows(cache, i), i))
+      status = heed__stopped(cache->context, function);
+  }
+  for (int i = 0; i < HEED__KV_PARTS; i++) {
+    heed_tensor_free(status == HEED_OK ? cache->part[i] : part[i]);
+    if (status == HEED_OK) cache->part[i] = part[i];
+  }
+  return status;
+}
+
+void heed__kv_cache_clear_tails(heed_kv_cache *cache) {
+  int64_t longest = 0;
+  for (int64_t i = 0; i < cache->batch; i++) longest = heed__max(longest, held_rows(cache, i));
+  for (int i = 0; i < HEED__KV_PARTS; i++) {
+    const heed_tensor *part = cache->part[i];
+    for (int64_t head = 0; part != NULL && head < part->shape[0] * part->shape[1]; head++) {
+      const int64_t held = held_rows(cache, head / part->shape[1]);
+      const size_t bytes = row_bytes(part);
+      memset(part->data + (size_t)(head * part->shape[2] + held) * bytes, 0,
+             (size_t)(longest - held) * bytes);
+    }
+  }
 }
 
 heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache) {
@@ -278,10 +343,6 @@ static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_te
                       (long long)(i + 1), (long long)(source + 1), (long long)cache->batch);
   }
   return HEED_OK;
-}
-
-static int64_t held_rows(const heed_kv_cache *cache, int64_t item) {
-  return cache->lengths[item] - cache->dropped[item];
 }
 
 /* Copies the elements of a list [batch] in the new order; the copy needs `batch` elements. */

@@ -12,6 +12,9 @@ heed_status heed__kv_new_parts(const heed_kv_cache *c, const char *function, int
  * cancellation check; pace NULL: never. */
 bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
                         heed_tensor *const from[HEED__KV_PARTS], int64_t first, int64_t count, int64_t item);
+/** Gives a loaded cache all its rows, and no longer those of the file. Errors: MEMORY, CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function);
 /** Tokens kept with a window besides those that can be seen, so that truncate can take a few back, and as
  * many free rows at the end. Moving the kept rows is then a small part of the time of reading them. */
 static inline int64_t heed__kv_reserve(int64_t window_left) {

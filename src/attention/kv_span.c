@@ -65,14 +65,20 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
   *span = (heed__kv_span){.cache = cache, .added = added_each != NULL ? 0 : added, .skipped = INT64_MAX};
   span->even = added_each == NULL && heed__kv_cache_is_even(cache);
   span->change = ++cache->changes; /* invalidates any other span, which would write the same free rows */
-  bool moves = false;
+  bool moves = false, grows = false;
   int64_t query = 0;
+  const int64_t stored = cache->part[HEED__KV_KEYS]->shape[2];
   for (int64_t i = 0; i < cache->batch; i++) {
     heed__attention_item *item = &cache->items[i];
     item->query_length = added_each != NULL ? added_each[i] : added;
     item->first_query = query;
     query += item->query_length;
     moves = moves || item->query_length > heed__kv_cache_headroom_of(cache, i);
+    grows = grows || item->query_length > stored - (cache->lengths[i] - cache->dropped[i]);
+  }
+  if (grows && stored < cache->rows) {
+    const heed_status status = heed__kv_cache_grow(cache, function);
+    if (status != HEED_OK) return status;
   }
   if (moves) {
     const heed_status status = move_rows(span, function);

@@ -91,6 +91,89 @@ static int clone_cache(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* cache:save(path) → true; or nil, message */
+static int save_cache(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "save", 2);
+  heed_kv_cache *cache = cache_argument(L, "save");
+  const char *path = lheed_path(L, 2, "save");
+  LHEED_TRY_FILE(L, &status, heed_kv_cache_save(cache, path));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  lua_pushboolean(L, true);
+  return lheed_return(L, 1);
+}
+
+/* mha:load_cache(path) → cache; or nil, message */
+static int load_cache(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "load_cache", 2);
+  const char *path = lheed_path(L, 2, "load_cache");
+  void **box = lheed_push_box(L, &lheed_cache_type);
+  heed_module *self = lheed_test_module(L, 1);
+  if (!self) lheed_bad_argument(L, 1, "load_cache", "self", "a MultiHeadAttention");
+  heed_kv_cache *cache = NULL;
+  LHEED_TRY_FILE(L, &status, heed_kv_cache_load(self, path, &cache));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  *box = cache;
+  return lheed_return(L, 1);
+}
+
+/* save_caches(path, caches): those of the layers of a model → true; or nil, message. For lua/heed/models. */
+static int save_caches(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "save", 2);
+  const char *path = lheed_path(L, 1, "save");
+  const lua_Unsigned count = lheed_own_list(L, 2, "save");
+  heed_kv_cache **caches = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *caches) + 1, 0);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lheed_own_element(L, 2, i);
+    caches[i] = lheed_opt_cache(L, lua_gettop(L), "save", "cache");
+    lua_pop(L, 1);
+  }
+  LHEED_TRY_FILE(L, &status, heed_kv_caches_save(lheed_get(L)->context, path, (int64_t)count, caches));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  lua_pushboolean(L, true);
+  return lheed_return(L, 1);
+}
+
+/* load_caches(path, modules) → a list of caches; or nil, message */
+static int load_caches(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "load_cache", 2);
+  const char *path = lheed_path(L, 1, "load_cache");
+  const lua_Unsigned count = lheed_own_list(L, 2, "load_cache");
+  const size_t bytes = heed__array_bytes(count, sizeof(void *)) + 1;
+  heed_module **modules = lua_newuserdatauv(L, bytes, 0);
+  heed_kv_cache **caches = lua_newuserdatauv(L, bytes, 0);
+  lua_createtable(L, (int)count, 0);
+  const int list = lua_gettop(L);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lheed_push_box(L, &lheed_cache_type);
+    lua_rawseti(L, list, (lua_Integer)i + 1);
+  }
+  for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing allocates */
+    lheed_own_element(L, 2, i);
+    modules[i] = lheed_test_module(L, lua_gettop(L));
+    if (!modules[i])
+      return lheed_bad_argument(L, lua_gettop(L), "load_cache", "module", "a MultiHeadAttention");
+    lua_pop(L, 1);
+  }
+  LHEED_TRY_FILE(L, &status,
+                 heed_kv_caches_load(lheed_get(L)->context, path, (int64_t)count, modules, caches));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, list, (lua_Integer)i + 1);
+    ((lheed_box *)lheed_test(L, lua_gettop(L), &lheed_cache_type))->object = caches[i];
+    lua_pop(L, 1);
+  }
+  lua_settop(L, list);
+  return lheed_return(L, 1);
+}
+
 /* Frees the memory at once; does nothing the second time. `local c <close>` calls it, too. */
 static int cache_release(lua_State *L) {
   lheed_box *box = lheed_test(L, 1, &lheed_cache_type);
@@ -156,7 +239,7 @@ static int cache_index(lua_State *L) {
     return lheed_error(
         L,
         "a heed.Cache has no field %s; it has length, lengths, capacity, batch, dtype, truncate, "
-        "reorder, clone and release",
+        "reorder, clone, save and release",
         lheed_push_key(L, 2));
   }
   return 1;
@@ -184,11 +267,9 @@ static int cache_tostring(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg cache_methods[] = {{"truncate", truncate_to},
-                                         {"reorder", reorder},
-                                         {"clone", clone_cache},
-                                         {"release", cache_release},
-                                         {NULL, NULL}};
+static const luaL_Reg cache_methods[] = {{"truncate", truncate_to},  {"reorder", reorder},
+                                         {"clone", clone_cache},     {"save", save_cache},
+                                         {"release", cache_release}, {NULL, NULL}};
 
 void lheed_open_cache(lua_State *L) {
   static const luaL_Reg metamethods[] = {{"__index", cache_index},
@@ -196,8 +277,10 @@ void lheed_open_cache(lua_State *L) {
                                          {"__tostring", cache_tostring},
                                          {"__close", cache_release},
                                          {NULL, NULL}};
-  static const luaL_Reg module_methods[] = {{"new_cache", new_cache}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"reset_cache", reset_cache}, {NULL, NULL}};
+  static const luaL_Reg module_methods[] = {
+      {"new_cache", new_cache}, {"load_cache", load_cache}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"reset_cache", reset_cache}, {"save_caches", save_caches}, {"load_caches", load_caches}, {NULL, NULL}};
   lheed_new_type(L, &lheed_cache_type, metamethods);
   lheed_add_module_methods(L, module_methods);
   lheed_add(L, "modules", primitives);

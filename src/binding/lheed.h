@@ -331,6 +331,19 @@ int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call);
 void lheed_push_shape(lua_State *L, const heed_tensor *x);
 void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
 
+/** The path at idx, as a C string. (lio.c) */
+const char *lheed_path(lua_State *L, int idx, const char *function);
+/** For a status other than OK: returns nil and the message about a file; raises other errors. (lio.c) */
+int lheed_file_failed(lua_State *L, heed_status status);
+/* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
+#define LHEED_TRY_FILE(L, status, call)                                                                            \
+  do {                                                                                                       \
+    *(status) = (call);                                                                                      \
+    if (*(status) == HEED_MEMORY) {                                                                          \
+      lheed_collect(L);                                                                                      \
+      *(status) = (call);                                                                                    \
+    }                                                                                                        \
+  } while (0)
 /** The generator, or the cache, at idx; NULL for nil. (lrandom.c, lcache.c) */
 heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);
 heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name);

@@ -143,8 +143,8 @@ describe("a cache whose items differ", function()
       local y = m(x, { cache = cache, attn_mask = bias, key_padding_mask = padding })
       for i, single in ipairs(singles) do
         local s = single.length + 2
-        close(m(x[i], { cache = single, attn_mask = bias[i]:narrow(3, 1, s), key_padding_mask = padding[i]:narrow(1, 1, s) }),
-          y[i])
+        local mask = bias[i]:narrow(3, 1, s)
+        close(m(x[i], { cache = single, attn_mask = mask, key_padding_mask = padding[i]:narrow(1, 1, s) }), y[i])
       end
     end
   end)
@@ -157,8 +157,8 @@ describe("a cache whose items differ", function()
     local y = m(x, { cache = cache })
     close(one_by_one(m, x, singles), y)
     handle:remove()
-    raises("MultiHeadAttention: lengths and need_weights, or a hook on scores or weights, are given; leave one of them " ..
-      "out, or call the module once for each item",
+    raises("MultiHeadAttention: lengths and need_weights, or a hook on scores or weights, are given; leave one of " ..
+      "them out, or call the module once for each item",
       function() m(x[1], { cache = cache, lengths = { 1, 1, 0, 0 }, need_weights = true }) end)
   end)
 
@@ -189,10 +189,10 @@ describe("a cache whose items differ rejects", function()
   after_each(function() assert.same({ 3, 9 }, cache.lengths) end)
 
   it("tokens beyond the capacity of one item, and changes none", function()
-    raises("MultiHeadAttention: item 2 of the cache has 9 tokens and x has 4 for it; together they must be at most 12, " ..
-      "the capacity", function() m(x, { cache = cache, lengths = { 1, 4 } }) end)
-    raises("MultiHeadAttention: item 2 of the cache has 9 tokens and x has 5 for it; together they must be at most 12, " ..
-      "the capacity", function() m(heed.randn(2, 5, 6), { cache = cache }) end)
+    raises("MultiHeadAttention: item 2 of the cache has 9 tokens and x has 4 for it; together they must be at most " ..
+      "12, the capacity", function() m(x, { cache = cache, lengths = { 1, 4 } }) end)
+    raises("MultiHeadAttention: item 2 of the cache has 9 tokens and x has 5 for it; together they must be at most " ..
+      "12, the capacity", function() m(heed.randn(2, 5, 6), { cache = cache }) end)
   end)
 
   it("lengths that do not fit", function()
@@ -200,8 +200,8 @@ describe("a cache whose items differ rejects", function()
       return function() m(of or x, { cache = cache, lengths = lengths }) end
     end
     raises("MultiHeadAttention: lengths add up to 4; they must add up to 5, the tokens of x", with { 1, 3 })
-    raises("MultiHeadAttention: the first 2 lengths add up to more than 5; all must add up to the number of tokens of x",
-      with { 3, 3 })
+    raises("MultiHeadAttention: the first 2 lengths add up to more than 5; all must add up to the number of tokens " ..
+      "of x", with { 3, 3 })
     raises("MultiHeadAttention: element 1 of lengths is -1; it must be at least 0", with { -1, 6 })
     raises("MultiHeadAttention: lengths is [3]; it must be [2], one for each batch item", with { 1, 1, 3 })
     raises("MultiHeadAttention: x is [2, 2, 6]; with lengths it must be [total, 6], the tokens of all items",

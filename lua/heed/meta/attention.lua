@@ -163,6 +163,14 @@ function MultiHeadAttention:steps(x, options) end
 ---@nodiscard
 function MultiHeadAttention:new_cache(options) end
 
+---The cache that cache:save wrote. The file is mapped: rows are read when they are first used, and copied when tokens are
+---appended. Files of a module with other weights, sizes, positions or another window are refused.
+---@param path string
+---@return heed.Cache? cache
+---@return string? problem
+---@nodiscard
+function MultiHeadAttention:load_cache(path) end
+
 ---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
 ---127. A forward pass that fails leaves the cache unchanged.
 ---@class heed.Cache
@@ -183,6 +191,12 @@ function Cache:truncate(n) end
 ---@param indices heed.Indices [b]; an index may occur several times
 ---@return heed.Cache self
 function Cache:reorder(indices) end
+
+---Saves the cache as .safetensors, whole or not at all, for load_cache of a module with the same weights.
+---@param path string
+---@return true? saved
+---@return string? problem
+function Cache:save(path) end
 
 ---An independent copy of the cache.
 ---@return heed.Cache

@@ -73,6 +73,13 @@ function Decoder:forward(ids, options) end
 ---@nodiscard
 function Decoder:new_cache(options) end
 
+---The cache that cache:save wrote, so that a conversation goes on after a restart without computing its tokens again.
+---@param path string
+---@return heed.ModelCache? cache
+---@return string? problem
+---@nodiscard
+function Decoder:load_cache(path) end
+
 ---@class heed.GenerateOptions
 ---@field max_new_tokens? integer 20 by default, or fewer if the context or the cache is full before
 ---@field temperature? number 0 means greedy decoding; 0 by default, or 1 if top_k, top_p or generator is given
@@ -121,6 +128,12 @@ function ModelCache:truncate(n) end
 ---@param indices heed.Tensor|integer[] int64 [b], counted from 1
 ---@return heed.ModelCache self
 function ModelCache:reorder(indices) end
+
+---Saves the caches of all layers in one .safetensors file, for load_cache of the same model.
+---@param path string
+---@return true? saved
+---@return string? problem
+function ModelCache:save(path) end
 
 ---An independent copy of the cache.
 ---@return heed.ModelCache

@@ -4,6 +4,7 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local options_of, reset_cache, fail = core.modules.options, core.modules.reset_cache, E.fail
+local save_caches, load_caches = core.modules.save_caches, core.modules.load_caches
 
 -- Keys of the raw fields: the caches of the layers, the number of tokens in all of them, and whether this is a draft.
 -- After a pass that failed halfway, some layers hold more tokens; they are truncated before the next pass.
@@ -34,8 +35,8 @@ function Cache.__index(self, name)
   local layers = check_self(self, Cache.__name)
   if name == "length" then return self[LENGTH] end
   if FIELDS[name] then return layers[1][name] end
-  fail("a heed.ModelCache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, clone and release",
-    quoted(name))
+  fail("a heed.ModelCache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, clone, save and "
+    .. "release", quoted(name))
 end
 
 function Cache.__newindex(_, name)
@@ -83,6 +84,13 @@ end
 
 function methods.clone(self) return new(cloned(check_self(self, "clone")), self[LENGTH]) end
 
+--- Saves the caches of all layers in one file: true; or nil and a message.
+function methods.save(self, path)
+  local layers = check_self(self, "save")
+  for _, layer in ipairs(layers) do reset_cache(layer, self[LENGTH], 0) end
+  return save_caches(path, layers)
+end
+
 --- Frees the memory immediately. Repeated calls do nothing.
 function methods.release(self)
   if not is_cache(self) then check_self(self, "release") end
@@ -107,6 +115,21 @@ function M.new(model, attentions, ...)
     layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype }
   end
   return new(layers, 0)
+end
+
+--- model:load_cache(path): what cache:save wrote; or nil and a message.
+function M.load(attentions, path)
+  if #attentions == 0 then fail "load_cache: the model has no layers; it must have at least one" end
+  local layers, problem = load_caches(path, attentions)
+  if not layers then return nil, problem end
+  local length = layers[1].length
+  for i, layer in ipairs(layers) do
+    if layer.length ~= length or layer.batch ~= layers[1].batch then
+      return nil, ("load_cache: '%s': layer %d has %s of %d items, and layer 1 %d of %d; the file is damaged"):format(path,
+        i, E.count(layer.length, "token"), layer.batch, length, layers[1].batch)
+    end
+  end
+  return new(layers, length)
 end
 
 --- The caches of the layers. Raises unless `cache` is a ModelCache that has not been released.

@@ -64,12 +64,22 @@ function Decoder:forward(ids, ...)
   return logits
 end
 
+local function attentions_of(self)
+  local attentions = {}
+  for i, layer in ipairs(E.entries(self.layers)) do attentions[i] = layer.value.attention end
+  return attentions
+end
+
 --- An empty cache for all layers of the model.
 function Decoder:new_cache(...)
   E.check_self(self, "new_cache")
-  local attentions = {}
-  for i, layer in ipairs(E.entries(self.layers)) do attentions[i] = layer.value.attention end
-  return caches.new(self, attentions, ...)
+  return caches.new(self, attentions_of(self), ...)
+end
+
+--- The cache that cache:save wrote, for this model: no token is computed again. Or nil and a message.
+function Decoder:load_cache(path)
+  E.check_self(self, "load_cache")
+  return caches.load(attentions_of(self), path)
 end
 
 Decoder.generate = require "heed.models.generate"

@@ -222,6 +222,10 @@ static heed_status begin_cache(heed__attention_stages *p) {
                                            p->view[1].shape[p->view[1].ndim - 2], p->added, span);
   if (status != HEED_OK) return status;
   p->spans = true;
+  if (p->past == 0) { /* the first tokens of the cache */
+    status = heed__module_cache_origin(p->m, p->m->class->name, &p->options.cache->origin);
+    if (status != HEED_OK) return status;
+  }
   operands->k = heed__kv_span_view(span, HEED__KV_KEYS, batched, &p->cached[0]);
   operands->v = heed__kv_span_view(span, HEED__KV_VALUES, batched, &p->cached[1]);
   if (operands->k->dtype == HEED_INT8) {
