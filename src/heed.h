@@ -1143,16 +1143,19 @@ typedef struct heed_kv_cache_config {
       capacity; /* maximum number of tokens; a call that exceeds it fails and changes nothing. 0: the module's
                    context_length; no limit if the module has a smaller window to the left, since the cache
                    then keeps only the visible tokens and a few more (64, or an eighth of the window) */
-  heed_dtype dtype; /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8. INT8 has a
-                       float32 scale for each token and head, the largest magnitude / 127, so the error of an
-                       element is at most half a scale; a row with nan or inf becomes nan */
+  heed_dtype dtype;      /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8. INT8 has a
+                            float32 scale for each token and head, the largest magnitude / 127, so the error of an
+                            element is at most half a scale; a row with nan or inf becomes nan */
+  heed_kv_cache *prefix; /* a cache of batch 1 whose tokens all items begin with; NULL: none. They are shared,
+                            not copied (except with a window, where each item has a copy), and read once for
+                            the whole batch. What happens to that cache later changes nothing here */
 } heed_kv_cache_config;
 /** Sets the defaults; size is sizeof *config. */
 HEED_API void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size);
 
-/** An empty cache for that module; other modules of the same num_kv_heads, head_dim and window can use it,
- * too. config NULL: the defaults. All memory is allocated here. Errors: ARGUMENT (not a MultiHeadAttention),
- * SHAPE, DTYPE, MEMORY. */
+/** A cache for that module, empty or with the tokens of config.prefix; other modules of the same
+ * num_kv_heads, head_dim and window can use it, too. config NULL: the defaults. All memory is allocated here.
+ * Errors: ARGUMENT (not a MultiHeadAttention), SHAPE, DTYPE, MEMORY. */
 HEED_CALL heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out);
 HEED_API void heed_kv_cache_free(heed_kv_cache *cache); /* NULL is allowed */
 HEED_API heed_context *heed_kv_cache_context(const heed_kv_cache *cache);

@@ -319,6 +319,11 @@ struct heed_kv_cache {
   heed_dtype dtype;
   heed_tensor *part[HEED__KV_PARTS];
   heed__kv_origin origin; /* set when the first tokens come */
+  /* The first `prefix` tokens of all items, [1, hkv, prefix…], not among `part`, which begin with the next
+   * one: `dropped` is then `prefix` for all. */
+  int64_t prefix;
+  heed_tensor *prefix_part[HEED__KV_PARTS];
+  int64_t shared_rows; /* the first rows of item 1 that other caches have as their prefix */
 };
 
 /* The keys and values of one forward pass: the visible ones of the cache, followed by the new ones. An even
@@ -327,6 +332,7 @@ typedef struct heed__kv_span {
   heed_kv_cache *cache;
   int64_t change; /* of the cache when this began; a later change makes the span invalid */
   bool even;
+  bool joined;                       /* the prefix is part of each item, in `made` */
   int64_t skipped;                   /* tokens before the first visible one; if not even, the least of all */
   int64_t past, added;               /* tokens seen before, and new ones; if not even, the most of all */
   int64_t length;                    /* visible and new ones, the most of all */
@@ -346,6 +352,13 @@ heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
                                       const heed_kv_cache_config *config, int64_t window_left,
                                       heed_tensor *part[HEED__KV_PARTS], const int64_t *lengths,
                                       const int64_t *dropped, heed_kv_cache **out);
+/** Begins an empty cache, which only the caller has so far, with the tokens of another one of batch 1, the
+ * same sizes, window and dtype, which are at most the capacity. Errors: MEMORY, CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__kv_cache_set_prefix(heed_kv_cache *c, const char *function, heed_kv_cache *other);
+/** A copy of a cache without a window, whose prefix is part of each item. Errors: as above. */
+HEED_MUST_USE
+heed_status heed__kv_cache_flatten(const heed_kv_cache *cache, const char *function, heed_kv_cache **out);
 /** Sets the rows of shorter items that a file stores with those of the longest to zeros. */
 void heed__kv_cache_clear_tails(heed_kv_cache *cache);
 /** Adds a reference, which heed_kv_cache_free releases. */
@@ -363,10 +376,11 @@ bool heed__kv_cache_is_even(const heed_kv_cache *cache);
 int64_t heed__kv_cache_headroom_of(const heed_kv_cache *cache, int64_t item);
 /** Begins a span for `added` new tokens of each item, or for added_each[i] of item i unless that is NULL,
  * which the caller has checked to fit. The cache does not change before heed__kv_span_commit; its `items` are
- * those of the span. Errors: MEMORY. (kv_span.c) */
+ * those of the span. apart: the span has no rows of the prefix, and is not even; otherwise a prefix becomes
+ * part of each item. Errors: MEMORY. (kv_span.c) */
 HEED_MUST_USE
 heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int64_t added,
-                                const int64_t *added_each, heed__kv_span *span);
+                                const int64_t *added_each, bool apart, heed__kv_span *span);
 /** Stores keys or values of new tokens, float32 [b, hkv, n, d] or without b: x's first item is item_first of
  * the batch, its first token is `first` of the added ones, both from 0. If the span is not even, x is of one
  * item. False if stopped at a cancellation check, as heed__kv_span_read. */

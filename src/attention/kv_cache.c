@@ -3,6 +3,7 @@
  * are moved to the front, so that the keys of a head are always contiguous. */
 #include "kv_cache.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Rows ---- */
@@ -30,6 +31,11 @@ static size_t row_bytes(const heed_tensor *part) {
   return (size_t)part->stride[2] * heed__element_bytes(part->dtype);
 }
 
+static char *row_at(const heed_tensor *part, int64_t item, int64_t head, int64_t row) {
+  const int64_t at = item * part->stride[0] + head * part->stride[1] + row * part->stride[2];
+  return part->data + (size_t)at * heed__element_bytes(part->dtype);
+}
+
 #define COPIED_ROWS ((int64_t)256) /* between cancellation checks */
 
 bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
@@ -37,13 +43,11 @@ bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_P
   for (int i = 0; i < HEED__KV_PARTS && count > 0; i++) {
     if (to[i] == NULL) continue;
     const size_t bytes = row_bytes(to[i]);
-    const int64_t heads = to[i]->shape[1];
-    for (int64_t head = item * heads; head < (item + 1) * heads; head++) {
+    for (int64_t head = 0; head < to[i]->shape[1]; head++) {
       for (int64_t row = 0; row < count; row += COPIED_ROWS) {
         const int64_t rows = count - row < COPIED_ROWS ? count - row : COPIED_ROWS;
         if (pace != NULL && heed__is_due(pace)) return false;
-        memcpy(to[i]->data + (size_t)(head * to[i]->shape[2] + to_first + row) * bytes,
-               from[i]->data + (size_t)(head * from[i]->shape[2] + first + row) * bytes,
+        memcpy(row_at(to[i], item, head, to_first + row), row_at(from[i], item, head, first + row),
                (size_t)rows * bytes);
       }
     }
@@ -74,16 +78,20 @@ static heed_status new_lists(heed_kv_cache *c, const char *function) {
   return HEED_OK;
 }
 
-/* An empty cache of the same sizes. */
-static heed_status new_cache_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out) {
+heed_status heed__kv_cache_new_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out) {
   heed_kv_cache *made = heed__allocate(c->context, sizeof *made);
   if (made == NULL) return heed__fail_memory(c->context, function, sizeof *made);
   *made = *c;
   made->references = 1;
   made->changes = made->length = 0;
   made->items = NULL;
+  made->shared_rows = 0;
   memset(made->part, 0, sizeof made->part);
+  memset(made->prefix_part, 0, sizeof made->prefix_part);
   heed_status status = heed__kv_new_parts(made, function, made->rows, made->part);
+  for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++)
+    if (c->prefix_part[i] != NULL)
+      status = heed__tensor_from_view(c->context, function, c->prefix_part[i], &made->prefix_part[i]);
   if (status == HEED_OK) status = new_lists(made, function);
   if (status == HEED_OK) {
     *out = made;
@@ -114,8 +122,9 @@ static heed_kv_cache sizes_of(heed_context *ctx, const heed_kv_cache_config *con
 heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const heed_kv_cache_config *config,
                                int64_t num_kv_heads, int64_t head_dim, int64_t window_left,
                                heed_kv_cache **out) {
-  const heed_kv_cache made = sizes_of(ctx, config, num_kv_heads, head_dim, window_left);
-  return new_cache_like(&made, function, out);
+  heed_kv_cache made = sizes_of(ctx, config, num_kv_heads, head_dim, window_left);
+  if (config->prefix != NULL && window_left < 0) made.rows -= config->prefix->length;
+  return heed__kv_cache_new_like(&made, function, out);
 }
 
 heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
@@ -156,6 +165,7 @@ heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function) {
     heed_tensor_free(status == HEED_OK ? cache->part[i] : part[i]);
     if (status == HEED_OK) cache->part[i] = part[i];
   }
+  if (status == HEED_OK) cache->shared_rows = 0;
   return status;
 }
 
@@ -181,7 +191,10 @@ heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache) {
 void heed_kv_cache_free(heed_kv_cache *cache) {
   if (cache == NULL || --cache->references > 0) return;
   heed_context *ctx = cache->context;
-  for (int i = 0; i < HEED__KV_PARTS; i++) heed_tensor_free(cache->part[i]);
+  for (int i = 0; i < HEED__KV_PARTS; i++) {
+    heed_tensor_free(cache->part[i]);
+    heed_tensor_free(cache->prefix_part[i]);
+  }
   heed__release(ctx, cache->items);
   heed__release(ctx, cache);
 }
@@ -189,7 +202,7 @@ void heed_kv_cache_free(heed_kv_cache *cache) {
 heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out) {
   HEED__ENTER(heed_kv_cache_context(cache), "clone", out);
   heed_kv_cache *made = NULL;
-  heed_status status = new_cache_like(cache, "clone", &made);
+  heed_status status = heed__kv_cache_new_like(cache, "clone", &made);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
     const int64_t held = cache->lengths[i] - cache->dropped[i];
@@ -268,12 +281,24 @@ heed_status heed__kv_check_items(const heed_kv_cache *cache, const char *functio
 
 /* Whether item i can be cut to n tokens, which are at most its length. */
 static bool keeps_window(const heed_kv_cache *cache, int64_t i, int64_t n) {
+  if (cache->prefix > 0) return n >= cache->prefix;
   return n == 0 || n == cache->lengths[i] || cache->dropped[i] == 0 ||
          n - cache->window_left >= cache->dropped[i];
 }
 
+static heed_status fail_cut(const heed_kv_cache *cache, int64_t i, const char *what, int64_t n) {
+  if (cache->prefix > 0)
+    return heed__fail(cache->context, HEED_ARGUMENT,
+                      "truncate: %s is %lld; it must be at least %lld, the tokens of the shared prefix", what,
+                      (long long)n, (long long)cache->prefix);
+  return heed__fail(cache->context, HEED_ARGUMENT,
+                    "truncate: %s is %lld; it must be at least %lld, or 0: the window would see tokens that "
+                    "the cache has dropped",
+                    what, (long long)n, (long long)(cache->dropped[i] + cache->window_left));
+}
+
 static void cut(heed_kv_cache *cache, int64_t i, int64_t n) {
-  if (n == 0) cache->dropped[i] = 0;
+  if (n == 0) cache->dropped[i] = 0; /* there is no prefix then */
   cache->lengths[i] = n;
 }
 
@@ -292,10 +317,7 @@ heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
   }
   for (int64_t i = 0; i < cache->batch; i++) {
     if (n >= cache->lengths[i] || keeps_window(cache, i, n)) continue;
-    return heed__fail(cache->context, HEED_ARGUMENT,
-                      "truncate: n is %lld; it must be at least %lld, or 0: the window would see tokens that "
-                      "the cache has dropped",
-                      (long long)n, (long long)(cache->dropped[i] + cache->window_left));
+    return fail_cut(cache, i, "n", n);
   }
   for (int64_t i = 0; i < cache->batch; i++) cut(cache, i, heed__min(n, cache->lengths[i]));
   end_cutting(cache);
@@ -310,10 +332,9 @@ static heed_status check_cut(const heed_kv_cache *cache, int64_t i, int64_t n) {
                       (long long)i + 1, (long long)n, (long long)cache->lengths[i]);
   }
   if (keeps_window(cache, i, n)) return HEED_OK;
-  return heed__fail(cache->context, HEED_ARGUMENT,
-                    "truncate: element %lld of lengths is %lld; it must be at least %lld, or 0: the window "
-                    "would see tokens that the cache has dropped",
-                    (long long)i + 1, (long long)n, (long long)(cache->dropped[i] + cache->window_left));
+  char what[64];
+  snprintf(what, sizeof what, "element %lld of lengths", (long long)i + 1);
+  return fail_cut(cache, i, what, n);
 }
 
 heed_status heed_kv_cache_truncate_items(heed_kv_cache *cache, const heed_tensor *lengths) {

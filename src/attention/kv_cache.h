@@ -12,7 +12,15 @@ heed_status heed__kv_new_parts(const heed_kv_cache *c, const char *function, int
  * cancellation check; pace NULL: never. */
 bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
                         heed_tensor *const from[HEED__KV_PARTS], int64_t first, int64_t count, int64_t item);
-/** Gives a loaded cache all its rows, and no longer those of the file. Errors: MEMORY, CANCELLED, LIMIT. */
+/** An empty cache of the same sizes, and with the same prefix. Errors: MEMORY. (kv_cache.c) */
+HEED_MUST_USE
+heed_status heed__kv_cache_new_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out);
+/** Copies all rows of an item, those of the prefix first, to rows 0, 1, … of that item of other parts. False
+ * if stopped at a cancellation check. (kv_prefix.c) */
+bool heed__kv_copy_all(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS],
+                       const heed_kv_cache *cache, int64_t item);
+/** Gives a cache rows of its own: all of them, instead of those of a file, or that others share. Errors:
+ * MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function);
 /** Tokens kept with a window besides those that can be seen, so that truncate can take a few back, and as

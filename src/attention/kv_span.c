@@ -60,10 +60,25 @@ static heed_status move_rows(heed__kv_span *span, const char *function) {
   return status;
 }
 
+/* Copies the prefix and the rows of all items to new ones. */
+static heed_status join_prefix(heed__kv_span *span, const char *function) {
+  heed_kv_cache *cache = span->cache;
+  int64_t rows = 0;
+  for (int64_t i = 0; i < cache->batch; i++)
+    rows = heed__max(rows, cache->lengths[i] + cache->items[i].query_length);
+  heed_status status = heed__kv_new_parts(cache, function, rows, span->made);
+  for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++)
+    if (!heed__kv_copy_all(&cache->context->pace, span->made, cache, i))
+      status = heed__stopped(cache->context, function);
+  if (status != HEED_OK) heed__kv_span_end(span);
+  return status;
+}
+
 heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int64_t added,
-                                const int64_t *added_each, heed__kv_span *span) {
+                                const int64_t *added_each, bool apart, heed__kv_span *span) {
   *span = (heed__kv_span){.cache = cache, .added = added_each != NULL ? 0 : added, .skipped = INT64_MAX};
-  span->even = added_each == NULL && heed__kv_cache_is_even(cache);
+  span->even = added_each == NULL && !apart && heed__kv_cache_is_even(cache);
+  span->joined = !apart && cache->prefix > 0;
   span->change = ++cache->changes; /* invalidates any other span, which would write the same free rows */
   bool moves = false, grows = false;
   int64_t query = 0;
@@ -74,9 +89,10 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
     item->first_query = query;
     query += item->query_length;
     moves = moves || item->query_length > heed__kv_cache_headroom_of(cache, i);
-    grows = grows || item->query_length > stored - (cache->lengths[i] - cache->dropped[i]);
+    grows = grows ||
+            (stored < cache->rows && item->query_length > stored - (cache->lengths[i] - cache->dropped[i]));
   }
-  if (grows && stored < cache->rows) {
+  if (grows || (query > 0 && cache->lengths[0] - cache->dropped[0] < cache->shared_rows)) {
     const heed_status status = heed__kv_cache_grow(cache, function);
     if (status != HEED_OK) return status;
   }
@@ -84,13 +100,20 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
     const heed_status status = move_rows(span, function);
     if (status != HEED_OK) return status;
   }
-  heed_tensor *const *part = moves ? span->made : cache->part;
+  if (span->joined) {
+    const heed_status status = join_prefix(span, function);
+    if (status != HEED_OK) return status;
+  }
+  heed_tensor *const *part = moves || span->joined ? span->made : cache->part;
   const int64_t item_rows = cache->num_kv_heads * part[HEED__KV_KEYS]->shape[2];
   for (int64_t i = 0; i < cache->batch; i++) {
     heed__attention_item *item = &cache->items[i];
     const int64_t past = cache->lengths[i];
-    const int64_t first = moves ? past - kept_of(cache, past - cache->dropped[i]) : cache->dropped[i];
+    const int64_t first = span->joined ? 0
+                          : moves      ? past - kept_of(cache, past - cache->dropped[i])
+                                       : cache->dropped[i];
     item->skipped = cache->window_left >= 0 && past > cache->window_left ? past - cache->window_left : 0;
+    if (apart) item->skipped = cache->prefix;
     item->first_key = i * item_rows + item->skipped - first;
     item->key_length = past - item->skipped + item->query_length;
     span->past = heed__max(span->past, past);
@@ -115,7 +138,9 @@ void heed__kv_span_commit(heed__kv_span *span) {
     const int64_t held = cache->lengths[i] - cache->dropped[i], added = cache->items[i].query_length;
     cache->lengths[i] += added;
     cache->length = heed__max(cache->length, cache->lengths[i]);
-    if (!moved) continue;
+    if (span->joined)
+      heed__kv_copy_rows(NULL, cache->part, held, span->made, cache->lengths[i] - added, added, i);
+    if (!moved || span->joined) continue;
     const int64_t rows = kept_of(cache, held) + added, kept = kept_of(cache, rows);
     heed__kv_copy_rows(NULL, cache->part, 0, span->made, rows - kept, kept, i);
     cache->dropped[i] = cache->lengths[i] - kept;
@@ -123,7 +148,10 @@ void heed__kv_span_commit(heed__kv_span *span) {
 }
 
 void heed__kv_span_end(heed__kv_span *span) {
-  for (int i = 0; i < HEED__KV_PARTS; i++) heed_tensor_free(span->made[i]);
+  for (int i = 0; i < HEED__KV_PARTS; i++) {
+    heed_tensor_free(span->made[i]);
+    span->made[i] = NULL;
+  }
 }
 
 /* A view of `count` of the rows of an item, or of all `items` from `item` on in an even span, from `first` of

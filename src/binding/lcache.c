@@ -26,11 +26,11 @@ heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, cons
   return box->object;
 }
 
-/* mha:new_cache{batch = 1, capacity =, dtype = "float32"} */
+/* mha:new_cache{batch = 1, capacity =, dtype = "float32", prefix = cache} */
 static int new_cache(lua_State *L) {
   static const char function[] = "new_cache";
-  static const char *const names[] = {"batch", "capacity", "dtype", NULL};
-  enum { SELF = 1, BATCH, CAPACITY, DTYPE };
+  static const char *const names[] = {"batch", "capacity", "dtype", "prefix", NULL};
+  enum { SELF = 1, BATCH, CAPACITY, DTYPE, PREFIX };
   lheed_begin(L);
   lheed_options(L, function, BATCH, names);
   heed_kv_cache_config config;
@@ -41,10 +41,12 @@ static int new_cache(lua_State *L) {
   config.capacity = lheed_opt_integer(L, CAPACITY, function, "capacity", 0);
   if (!lua_isnil(L, CAPACITY) && config.capacity < 1)
     lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
-  config.dtype = lheed_opt_dtype(L, DTYPE, function, HEED_FLOAT32);
+  const heed_kv_cache *like = lheed_opt_cache(L, PREFIX, function, "prefix");
+  config.dtype = lheed_opt_dtype(L, DTYPE, function, like ? heed_kv_cache_dtype(like) : HEED_FLOAT32);
   void **box = lheed_push_box(L, &lheed_cache_type);
   heed_module *self = lheed_test_module(L, SELF);
   if (!self) lheed_bad_argument(L, SELF, function, "self", "a MultiHeadAttention");
+  config.prefix = lheed_opt_cache(L, PREFIX, function, "prefix");
   heed_kv_cache *cache = NULL;
   LHEED_TRY(L, heed_kv_cache_new(self, &config, &cache));
   *box = cache;

@@ -25,13 +25,14 @@ typedef struct saved_layer {
   char name[LAYER_TENSORS][LAYER_NAME], positions[LAYER_NAME];
   int64_t sizes[CACHE_SIZES];
   float probe[HEED__KV_PROBED];
+  heed_kv_cache *flat; /* the cache without its prefix, if it has one */
 } saved_layer;
 
 typedef struct saved_file {
   saved_layer *layers;
   const char **names, **metadata;
   const heed_tensor **tensors;
-  int64_t count; /* of names and tensors */
+  int64_t count, layer_count; /* of names and tensors; of layers with `flat` */
   char number[32];
 } saved_file;
 
@@ -71,6 +72,13 @@ static void add_layer(saved_file *f, int64_t number, const heed_kv_cache *cache)
   f->metadata[3 + 2 * number] = cache->origin.positions;
 }
 
+/* A cache with a shared prefix is saved as one without. */
+static heed_status flatten(saved_file *f, int64_t layer, const heed_kv_cache *cache) {
+  f->layers[layer].flat = NULL;
+  f->layer_count = layer + 1;
+  return cache->prefix > 0 ? heed__kv_cache_flatten(cache, "save", &f->layers[layer].flat) : HEED_OK;
+}
+
 static heed_status check_caches(heed_context *ctx, int64_t count, heed_kv_cache *const *caches) {
   heed_status status = heed__check_positive(ctx, "save", "count", count);
   for (int64_t i = 0; i < count && status == HEED_OK; i++) {
@@ -101,12 +109,16 @@ heed_status heed_kv_caches_save(heed_context *ctx, const char *path, int64_t cou
     f.metadata[1] = cache_version;
     f.metadata[2] = "heed.layers";
     f.metadata[3] = f.number;
-    for (int64_t i = 0; i < count; i++) {
-      heed__kv_cache_clear_tails(caches[i]);
-      add_layer(&f, i + 1, caches[i]);
+    for (int64_t i = 0; i < count && status == HEED_OK; i++) status = flatten(&f, i, caches[i]);
+    for (int64_t i = 0; i < count && status == HEED_OK; i++) {
+      heed_kv_cache *cache = f.layers[i].flat != NULL ? f.layers[i].flat : caches[i];
+      heed__kv_cache_clear_tails(cache);
+      add_layer(&f, i + 1, cache);
     }
-    status = heed_save_archive(ctx, path, f.count, f.names, f.tensors, count + 2, f.metadata);
+    if (status == HEED_OK)
+      status = heed_save_archive(ctx, path, f.count, f.names, f.tensors, count + 2, f.metadata);
   }
+  for (int64_t i = 0; i < f.layer_count; i++) heed_kv_cache_free(f.layers[i].flat);
   heed__release(ctx, f.layers);
   heed__release(ctx, f.names);
   heed__release(ctx, f.tensors);

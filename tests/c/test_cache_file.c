@@ -1,5 +1,5 @@
 /* Caches in files, from C: several layers, failing allocations, damaged bytes. */
-#define _DEFAULT_SOURCE /* mincore */
+#define _DEFAULT_SOURCE /* mkdtemp */
 #include "support.h"
 
 #include <stdio.h>

@@ -233,12 +233,79 @@ static void items_agree_with_caches_of_their_own(void **state) {
   }
 }
 
+/* ---- Prefixes ---- */
+
+/* A pass over a shared prefix, apart or, with taps, joined to each item. */
+static heed_status pass_after_prefix(heed_context *ctx, bool taps, int64_t window) {
+  heed_status status;
+  heed_tensor *x = NULL, *y = NULL;
+  heed_kv_cache *prefix = NULL, *cache = NULL, *clone = NULL;
+  heed_attention_taps found = {.size = sizeof found};
+  heed_module *m = new_module(ctx, window, &status);
+  if (status == HEED_OK) status = heed_kv_cache_new(m, NULL, &prefix);
+  if (status == HEED_OK) status = heed_normal(ctx, NULL, 0, 1, 2, SHAPE(9, 6), &x);
+  heed_forward_options options = {.size = sizeof options, .cache = prefix};
+  if (status == HEED_OK) status = heed_module_forward(m, x, &options, &y, NULL);
+  heed_tensor_free(x);
+  x = NULL;
+  heed_tensor_free(y);
+  y = NULL;
+  const heed_kv_cache_config config = {
+      .size = sizeof config, .batch = 2, .dtype = HEED_FLOAT32, .prefix = prefix};
+  if (status == HEED_OK) status = heed_kv_cache_new(m, &config, &cache);
+  if (status == HEED_OK) status = heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, 3, 6), &x);
+  options.cache = cache;
+  if (status == HEED_OK) {
+    status = heed_module_forward(m, x, &options, &y, taps ? &found : NULL);
+    assert_int_equal(heed_kv_cache_length(cache), status == HEED_OK ? 12 : 9);
+  }
+  if (status == HEED_OK) status = heed_kv_cache_clone(cache, &clone);
+  if (status == HEED_OK) {
+    assert_int_equal(heed_kv_cache_lengths(clone)[1], 12);
+    assert_ok(heed_kv_cache_truncate(prefix, 4)); /* then over the shared rows */
+    heed_tensor *part = NULL;
+    status = heed_narrow(ctx, x, 1, 1, 1, &part);
+    options.cache = prefix;
+    heed_tensor_free(y);
+    y = NULL;
+    if (status == HEED_OK) status = heed_module_forward(m, part, &options, &y, NULL);
+    assert_int_equal(heed_kv_cache_length(prefix), status == HEED_OK ? 7 : 4);
+    heed_tensor_free(part);
+  }
+  heed_attention_taps_free(&found);
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+  heed_kv_cache_free(prefix);
+  heed_kv_cache_free(cache);
+  heed_kv_cache_free(clone);
+  heed_module_release(m);
+  return status;
+}
+
+static heed_status pass_apart(heed_context *ctx) {
+  return pass_after_prefix(ctx, false, 0);
+}
+static heed_status pass_joined(heed_context *ctx) {
+  return pass_after_prefix(ctx, true, 0);
+}
+static heed_status pass_with_window(heed_context *ctx) {
+  return pass_after_prefix(ctx, false, 6);
+}
+
+static void prefixes_survive_failing_allocations(void **state) {
+  (void)state;
+  survives_every_failing_allocation(pass_apart);
+  survives_every_failing_allocation(pass_joined);
+  survives_every_failing_allocation(pass_with_window);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(items_have_lengths_of_their_own),
       cmocka_unit_test(everything_survives_failing_allocations),
       cmocka_unit_test(a_failing_pass_changes_no_item),
       TEST(items_agree_with_caches_of_their_own),
+      cmocka_unit_test(prefixes_survive_failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

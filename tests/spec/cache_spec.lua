@@ -442,7 +442,7 @@ describe("new_cache", function()
     raises("new_cache: capacity is -1; it must be at least 1", function() m:new_cache { capacity = -1 } end)
     raises("new_cache: dtype is int64; it must be float32, bfloat16, float16 or int8",
       function() m:new_cache { dtype = "int64" } end)
-    raises("new_cache: there is no option 'size'; the options are batch, capacity, dtype",
+    raises("new_cache: there is no option 'size'; the options are batch, capacity, dtype, prefix",
       function() m:new_cache { size = 3 } end)
     raises("new_cache: the module is a Linear; it must be a MultiHeadAttention",
       function() m.W_query:new_cache() end)

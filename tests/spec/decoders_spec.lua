@@ -162,6 +162,20 @@ describe("the cache of a model", function()
     raises("heed.ModelCache: the cache has been released", function() return cache.length end)
   end)
 
+  it("may begin with the tokens of another one, which the batch shares", function()
+    local prefix = m:new_cache()
+    m({ 1, 2, 3 }, { cache = prefix })
+    local cache = m:new_cache { batch = 2, prefix = prefix }
+    assert.are.equal(3, cache.length)
+    local got = m({ { 4, 5 }, { 8, 9 } }, { cache = cache })
+    close(m({ 1, 2, 3, 4, 5 })[-1], got[1][2], 1e-5)
+    close(m({ 1, 2, 3, 8, 9 })[-1], got[2][2], 1e-5)
+    m({ 7 }, { cache = prefix })
+    assert.are.equal(5, cache.length)
+    raises("new_cache: prefix is the number 1; it must be a cache made by the model's new_cache",
+      function() m:new_cache { prefix = 1 } end)
+  end)
+
   it("reports what does not fit, and stays unchanged", function()
     local cache = m:new_cache { capacity = 12 }
     m(ids, { cache = cache })

@@ -154,9 +154,10 @@ function MultiHeadAttention:steps(x, options) end
 ---@class heed.CacheOptions
 ---@field batch? integer the batch size; 1 by default
 ---@field capacity? integer the largest number of tokens; by default context_length, or unbounded if the module has a smaller left window
----@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; "float32" by default
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; by default as in prefix, or "float32"
+---@field prefix? heed.Cache a cache of batch 1 whose tokens all items begin with; shared, not copied, and read once for the whole batch
 
----An empty key-value cache for m(x, {cache = cache}). All memory is allocated immediately. With a left window, only the
+---A key-value cache for m(x, {cache = cache}), empty or with the tokens of prefix. All memory is allocated immediately. With a left window, only the
 ---tokens that can still be seen are kept, and a few more.
 ---@param options? heed.CacheOptions
 ---@return heed.Cache

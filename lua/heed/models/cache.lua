@@ -104,17 +104,25 @@ Cache.__close = methods.release
 -- ---- The interface for models -------------------------------------------------------------------
 
 local M = {}
-local OPTIONS = { "batch", "capacity", "dtype" }
+local OPTIONS = { "batch", "capacity", "dtype", "prefix" }
 
---- model:new_cache{batch, capacity, dtype}; `attentions` lists the attention modules of the layers.
+--- model:new_cache{batch, capacity, dtype, prefix}; `attentions` lists the attention modules of the layers.
 function M.new(model, attentions, ...)
-  local batch, capacity, dtype = options_of("new_cache", OPTIONS, 2, model, ...)
-  local layers = {}
+  local batch, capacity, dtype, prefix = options_of("new_cache", OPTIONS, 2, model, ...)
+  local layers, length, begun = {}, 0, nil
   if #attentions == 0 then fail "new_cache: the model has no layers; it must have at least one" end
-  for i, attention in ipairs(attentions) do
-    layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype }
+  if prefix ~= nil then
+    if not is_cache(prefix) then E.reject("new_cache", "prefix", prefix, "a cache made by the model's new_cache") end
+    begun, length = check_self(prefix, "new_cache"), prefix[LENGTH]
+    if #begun ~= #attentions then
+      fail("new_cache: prefix has %s; it must have as many as the model, %d", E.count(#begun, "layer"), #attentions)
+    end
+    for _, layer in ipairs(begun) do reset_cache(layer, length, 0) end
   end
-  return new(layers, 0)
+  for i, attention in ipairs(attentions) do
+    layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype, prefix = begun and begun[i] }
+  end
+  return new(layers, length)
 end
 
 --- model:load_cache(path): what cache:save wrote; or nil and a message.

@@ -11,6 +11,34 @@ static int64_t window_left_of(const heed__attention_module *a) {
   return a->window.has_left && a->window.left < a->context_length ? a->window.left : -1;
 }
 
+static heed_status check_prefix(const heed__attention_module *a, const heed_kv_cache_config *c,
+                                int64_t window_left) {
+  const heed_kv_cache *prefix = c->prefix;
+  heed_context *ctx = a->base.context;
+  HEED__MAY_ENTER(ctx, FUNCTION, prefix);
+  if (prefix->num_kv_heads != a->num_kv_heads || prefix->head_dim != a->head_dim)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      FUNCTION ": prefix has num_kv_heads %lld and head_dim %lld; they must be %lld and %lld",
+                      (long long)prefix->num_kv_heads, (long long)prefix->head_dim,
+                      (long long)a->num_kv_heads, (long long)a->head_dim);
+  if (prefix->window_left != window_left)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      FUNCTION ": prefix is for a window with left %lld; it must be that of the module, %lld "
+                               "(-1: none)",
+                      (long long)prefix->window_left, (long long)window_left);
+  if (prefix->batch != 1)
+    return heed__fail(ctx, HEED_SHAPE, FUNCTION ": prefix has a batch of %lld; it must be 1",
+                      (long long)prefix->batch);
+  if (prefix->dtype != c->dtype)
+    return heed__fail(ctx, HEED_DTYPE, FUNCTION ": prefix is %s; it must be %s, the dtype of the cache",
+                      heed_dtype_name(prefix->dtype), heed_dtype_name(c->dtype));
+  if (c->capacity > 0 && prefix->length > c->capacity)
+    return heed__fail(ctx, HEED_SHAPE,
+                      FUNCTION ": prefix has %lld tokens; it must have at most %lld, the capacity",
+                      (long long)prefix->length, (long long)c->capacity);
+  return HEED_OK;
+}
+
 heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out) {
   heed_kv_cache_config c;
   heed_status status;
@@ -33,7 +61,15 @@ heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config
   if ((status = heed__check_stored(ctx, FUNCTION, c.dtype)) != HEED_OK) return status;
   const int64_t window_left = window_left_of(a);
   if (window_left < 0 && c.capacity == 0) c.capacity = a->context_length;
-  return heed__kv_cache_new(ctx, FUNCTION, &c, a->num_kv_heads, a->head_dim, window_left, out);
+  if (c.prefix != NULL && (status = check_prefix(a, &c, window_left)) != HEED_OK) return status;
+  heed_kv_cache *made = NULL;
+  status = heed__kv_cache_new(ctx, FUNCTION, &c, a->num_kv_heads, a->head_dim, window_left, &made);
+  if (status == HEED_OK && c.prefix != NULL) status = heed__kv_cache_set_prefix(made, FUNCTION, c.prefix);
+  if (status == HEED_OK)
+    *out = made;
+  else
+    heed_kv_cache_free(made);
+  return status;
 }
 
 static heed_status fail_window(const heed_module *m, int64_t cached, int64_t left) {

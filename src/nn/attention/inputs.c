@@ -113,7 +113,7 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
 
 heed_status heed__stages_skip_keys(heed__attention_stages *p) {
   const int64_t skipped = p->ragged ? 0 : p->span.skipped, keys = p->span.past + p->span.added;
-  if (p->span.length == keys) return HEED_OK;
+  if (p->span.length == keys || p->apart) return HEED_OK;
   const heed_tensor **masks[] = {&p->operands.options.attn_mask, &p->operands.key_padding_mask};
   heed_status status = skip_keys(p->m, "attn_mask", true, skipped, keys, masks[0], &p->mask[0], &p->made[0]);
   if (status == HEED_OK)

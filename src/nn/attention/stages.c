@@ -122,7 +122,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->made[0] = p->made[1] = p->heads = NULL;
   p->into_view = &p->into;
   p->result = (heed__result){0};
-  p->spans = p->normed = false;
+  p->spans = p->normed = p->apart = false;
   p->retained_count = 0;
   p->open = 0;
   p->piece = 0;
@@ -218,8 +218,9 @@ static heed_status begin_cache(heed__attention_stages *p) {
   heed__attention_operands *operands = &p->operands;
   const bool batched = p->view[1].ndim == 4;
   heed__kv_span *span = &p->span;
+  p->apart = heed__stages_keep_apart(p);
   heed_status status = heed__kv_span_begin(p->options.cache, p->m->class->name,
-                                           p->view[1].shape[p->view[1].ndim - 2], p->added, span);
+                                           p->view[1].shape[p->view[1].ndim - 2], p->added, p->apart, span);
   if (status != HEED_OK) return status;
   p->spans = true;
   if (p->past == 0) { /* the first tokens of the cache */
@@ -232,7 +233,7 @@ static heed_status begin_cache(heed__attention_stages *p) {
     operands->k_scale = heed__kv_span_view(span, HEED__KV_KEY_SCALES, batched, &p->cached[2]);
     operands->v_scale = heed__kv_span_view(span, HEED__KV_VALUE_SCALES, batched, &p->cached[3]);
   }
-  if (p->ragged) return heed__stages_begin_items(p);
+  if (p->ragged || p->apart) return heed__stages_begin_items(p);
   operands->offset = span->past - span->skipped;
   return heed__stages_skip_keys(p);
 }
@@ -298,15 +299,17 @@ static heed_status begin_attention(heed__attention_stages *p) {
   } else {
     const heed_tensor *inputs[] = {p->options.attn_mask, p->options.key_padding_mask, p->options.kv_lengths,
                                    operands->options.sinks};
-    status = p->ragged ? heed__result_begin_row_major(ctx, operands->function, &p->result, p->out,
-                                                      HEED_FLOAT32, like->ndim, like->shape, 4, inputs)
-                       : heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32,
-                                            like->ndim, like->shape, false, 4, inputs);
+    status = p->ragged || p->apart
+                 ? heed__result_begin_row_major(ctx, operands->function, &p->result, p->out, HEED_FLOAT32,
+                                                like->ndim, like->shape, 4, inputs)
+                 : heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32, like->ndim,
+                                      like->shape, false, 4, inputs);
   }
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
                           (const heed__attention_module *)p->m);
-  if (p->ragged) heed__stages_pack_into(p);
+  if (p->ragged || p->apart) heed__stages_pack_into(p);
+  if (p->apart) return heed__stages_prefix_begin(p);
   return heed__attention_plan_begin(ctx, &p->plan, operands,
                                     p->scratch != NULL ? &p->scratch->attention : NULL, &p->into_view);
 }
@@ -337,13 +340,19 @@ static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) 
   return stage == HEED__STAGE_OUT && p->out_proj != NULL ? &p->linear[3] : NULL;
 }
 
+static heed_status run_attention(heed__attention_stages *p, bool *done) {
+  if (p->apart) return heed__stages_prefix_run(p, done);
+  *done = heed__attention_plan_run(&p->plan);
+  return HEED_OK;
+}
+
 heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool *done) {
   heed__linear_work *linear = linear_of_stage(p, stage);
   *done = true;
   if (linear != NULL)
     *done = heed__linear_run(p->m->context, linear);
   else if (stage == HEED__STAGE_ATTENTION)
-    *done = heed__attention_plan_run(&p->plan);
+    return run_attention(p, done);
   else if (stage == HEED__STAGE_SHAPE && (p->norm[0] != NULL || p->rotary))
     return heed__stages_run_shape(p, done);
   else if (stage == HEED__STAGE_CACHE && p->spans)
@@ -359,7 +368,10 @@ static heed_status end_stage(heed__attention_stages *p, int stage, heed_status s
   if (linear != NULL) return heed__linear_end(ctx, linear, status);
   if (stage != HEED__STAGE_ATTENTION) return status;
   if (status == HEED_OK && p->spans && p->taps != NULL) read_span(p);
-  status = heed__attention_plan_end(&p->plan, status);
+  if (p->apart)
+    heed__stages_prefix_end(p);
+  else
+    status = heed__attention_plan_end(&p->plan, status);
   return p->out_proj == NULL ? heed__result_end(ctx, &p->result, status) : status;
 }
 
