@@ -1143,9 +1143,13 @@ typedef struct heed_kv_cache_config {
       capacity; /* maximum number of tokens; a call that exceeds it fails and changes nothing. 0: the module's
                    context_length; no limit if the module has a smaller window to the left, since the cache
                    then keeps only the visible tokens and a few more (64, or an eighth of the window) */
-  heed_dtype dtype;      /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8. INT8 has a
-                            float32 scale for each token and head, the largest magnitude / 127, so the error of an
-                            element is at most half a scale; a row with nan or inf becomes nan */
+  heed_dtype dtype; /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8. INT8 has a
+                       float32 scale for each token and head, the largest magnitude / 127, so the error of an
+                       element is at most half a scale; a row with nan or inf becomes nan */
+  int64_t bits;     /* 0: those of dtype; 4, with INT8: int4. Each row is turned by a Hadamard matrix of the
+                       largest power of two that divides head_dim, and rounded to 15 steps of a float32
+                       scale, the largest magnitude / 7. The memory is half of INT8's; a step takes
+                       longer, since it unpacks the rows */
   heed_kv_cache *prefix; /* a cache of batch 1 whose tokens all items begin with; NULL: none. They are shared,
                             not copied (except with a window, where each item has a copy), and read once for
                             the whole batch. What happens to that cache later changes nothing here */
@@ -1166,6 +1170,7 @@ HEED_API const int64_t *heed_kv_cache_lengths(const heed_kv_cache *cache);
 HEED_API int64_t heed_kv_cache_capacity(const heed_kv_cache *cache); /* 0: no limit */
 HEED_API int64_t heed_kv_cache_batch(const heed_kv_cache *cache);
 HEED_API heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache);
+HEED_API int heed_kv_cache_bits(const heed_kv_cache *cache); /* of an element: 4 with INT8 for int4 */
 /** The number of tokens that can be appended to every item before the cache drops its first tokens (with a
  * window) or refuses new ones (at its capacity; a module's own context_length may be reached earlier). After
  * appending at most that many, heed_kv_cache_truncate can restore the present length. */

@@ -317,6 +317,7 @@ struct heed_kv_cache {
   int64_t *dropped;    /* the first of these, which are no longer stored, [batch] */
   heed__attention_item *items; /* of the span that began last, [batch] */
   heed_dtype dtype;
+  bool int4; /* dtype is INT8, and rows of keys and values have two elements in a byte (kv_int4.c) */
   heed_tensor *part[HEED__KV_PARTS];
   heed__kv_origin origin; /* set when the first tokens come */
   /* The first `prefix` tokens of all items, [1, hkv, prefix…], not among `part`, which begin with the next
@@ -332,12 +333,13 @@ typedef struct heed__kv_span {
   heed_kv_cache *cache;
   int64_t change; /* of the cache when this began; a later change makes the span invalid */
   bool even;
-  bool joined;                       /* the prefix is part of each item, in `made` */
-  int64_t skipped;                   /* tokens before the first visible one; if not even, the least of all */
-  int64_t past, added;               /* tokens seen before, and new ones; if not even, the most of all */
-  int64_t length;                    /* visible and new ones, the most of all */
+  bool moves;          /* the cache has too few free rows at its end: with a window, tokens are dropped */
+  int64_t skipped;     /* tokens before the first visible one; if not even, the least of all */
+  int64_t past, added; /* tokens seen before, and new ones; if not even, the most of all */
+  int64_t length;      /* visible and new ones, the most of all */
   heed_tensor part[HEED__KV_PARTS];  /* views of the rows; if not even, [hkv, rows…] of all items */
-  heed_tensor *made[HEED__KV_PARTS]; /* the rows, if the cache has too few free ones at its end; else NULL */
+  heed_tensor *made[HEED__KV_PARTS]; /* copies of the rows, if they move, follow a prefix that is joined, or
+                                        are unpacked; else NULL */
 } heed__kv_span;
 
 /** An empty cache. config is complete: batch from 1 up; capacity 0 only with a window. Messages begin with
@@ -349,7 +351,8 @@ heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const he
 /** The same with the parts and lengths of a file, which it takes over if this succeeds. */
 HEED_MUST_USE
 heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
-                                      const heed_kv_cache_config *config, int64_t window_left,
+                                      const heed_kv_cache_config *config, int64_t num_kv_heads,
+                                      int64_t head_dim, int64_t window_left,
                                       heed_tensor *part[HEED__KV_PARTS], const int64_t *lengths,
                                       const int64_t *dropped, heed_kv_cache **out);
 /** Begins an empty cache, which only the caller has so far, with the tokens of another one of batch 1, the
@@ -387,6 +390,8 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
 HEED_MUST_USE
 bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const heed_tensor *x,
                          int64_t item_first, int64_t first);
+/** x [d] times the Hadamard matrix by which rows in int4 were multiplied; twice: x. (kv_int4.c) */
+void heed__kv_turn(float *x, int64_t d);
 /** Reads all keys or values of the span into dst, float32 [b, hkv, length, d] or without b; zeros beyond an
  * item's. */
 HEED_MUST_USE

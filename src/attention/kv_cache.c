@@ -8,9 +8,10 @@
 
 /* ---- Rows ---- */
 
-heed_status heed__kv_new_parts(const heed_kv_cache *c, const char *function, int64_t rows,
+heed_status heed__kv_new_parts(const heed_kv_cache *c, const char *function, int64_t rows, bool unpacked,
                                heed_tensor *part[HEED__KV_PARTS]) {
-  const int64_t shape[] = {c->batch, c->num_kv_heads, rows, c->head_dim};
+  const int64_t columns = c->int4 && !unpacked ? heed__kv_int4_bytes(c->head_dim) : c->head_dim;
+  const int64_t shape[] = {c->batch, c->num_kv_heads, rows, columns};
   heed_status status = HEED_OK;
   for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++) {
     if (i < HEED__KV_KEY_SCALES) {
@@ -39,7 +40,8 @@ static char *row_at(const heed_tensor *part, int64_t item, int64_t head, int64_t
 #define COPIED_ROWS ((int64_t)256) /* between cancellation checks */
 
 bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
-                        heed_tensor *const from[HEED__KV_PARTS], int64_t first, int64_t count, int64_t item) {
+                        int64_t to_item, heed_tensor *const from[HEED__KV_PARTS], int64_t first,
+                        int64_t from_item, int64_t count) {
   for (int i = 0; i < HEED__KV_PARTS && count > 0; i++) {
     if (to[i] == NULL) continue;
     const size_t bytes = row_bytes(to[i]);
@@ -47,7 +49,7 @@ bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_P
       for (int64_t row = 0; row < count; row += COPIED_ROWS) {
         const int64_t rows = count - row < COPIED_ROWS ? count - row : COPIED_ROWS;
         if (pace != NULL && heed__is_due(pace)) return false;
-        memcpy(row_at(to[i], item, head, to_first + row), row_at(from[i], item, head, first + row),
+        memcpy(row_at(to[i], to_item, head, to_first + row), row_at(from[i], from_item, head, first + row),
                (size_t)rows * bytes);
       }
     }
@@ -88,7 +90,7 @@ heed_status heed__kv_cache_new_like(const heed_kv_cache *c, const char *function
   made->shared_rows = 0;
   memset(made->part, 0, sizeof made->part);
   memset(made->prefix_part, 0, sizeof made->prefix_part);
-  heed_status status = heed__kv_new_parts(made, function, made->rows, made->part);
+  heed_status status = heed__kv_new_parts(made, function, made->rows, false, made->part);
   for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++)
     if (c->prefix_part[i] != NULL)
       status = heed__tensor_from_view(c->context, function, c->prefix_part[i], &made->prefix_part[i]);
@@ -110,7 +112,8 @@ static heed_kv_cache sizes_of(heed_context *ctx, const heed_kv_cache_config *con
                         .capacity = config->capacity,
                         .window_left = window_left,
                         .rows = config->capacity,
-                        .dtype = config->dtype};
+                        .dtype = config->dtype,
+                        .int4 = config->bits == 4};
   if (window_left >= 0) {
     const int64_t reserve = heed__kv_reserve(window_left);
     made.rows = window_left < INT64_MAX - 2 * reserve ? window_left + 2 * reserve : INT64_MAX;
@@ -128,13 +131,13 @@ heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const he
 }
 
 heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
-                                      const heed_kv_cache_config *config, int64_t window_left,
+                                      const heed_kv_cache_config *config, int64_t num_kv_heads,
+                                      int64_t head_dim, int64_t window_left,
                                       heed_tensor *part[HEED__KV_PARTS], const int64_t *lengths,
                                       const int64_t *dropped, heed_kv_cache **out) {
-  const int64_t *shape = part[HEED__KV_KEYS]->shape;
   heed_kv_cache *made = heed__allocate(ctx, sizeof *made);
   if (made == NULL) return heed__fail_memory(ctx, function, sizeof *made);
-  *made = sizes_of(ctx, config, shape[1], shape[3], window_left);
+  *made = sizes_of(ctx, config, num_kv_heads, head_dim, window_left);
   made->references = 1;
   const heed_status status = new_lists(made, function);
   if (status != HEED_OK) {
@@ -156,9 +159,9 @@ heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
 
 heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function) {
   heed_tensor *part[HEED__KV_PARTS] = {NULL};
-  heed_status status = heed__kv_new_parts(cache, function, cache->rows, part);
+  heed_status status = heed__kv_new_parts(cache, function, cache->rows, false, part);
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
-    if (!heed__kv_copy_rows(&cache->context->pace, part, 0, cache->part, 0, held_rows(cache, i), i))
+    if (!heed__kv_copy_rows(&cache->context->pace, part, 0, i, cache->part, 0, i, held_rows(cache, i)))
       status = heed__stopped(cache->context, function);
   }
   for (int i = 0; i < HEED__KV_PARTS; i++) {
@@ -206,7 +209,7 @@ heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out)
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
     const int64_t held = cache->lengths[i] - cache->dropped[i];
-    if (!heed__kv_copy_rows(&cache->context->pace, made->part, 0, cache->part, 0, held, i))
+    if (!heed__kv_copy_rows(&cache->context->pace, made->part, 0, i, cache->part, 0, i, held))
       status = heed__stopped(cache->context, "clone");
     made->lengths[i] = cache->lengths[i];
     made->dropped[i] = cache->dropped[i];
@@ -252,6 +255,10 @@ int64_t heed__kv_cache_headroom_of(const heed_kv_cache *cache, int64_t item) {
   const int64_t length = cache->lengths[item], free_rows = cache->rows - (length - cache->dropped[item]);
   const int64_t left = cache->capacity > 0 ? cache->capacity - length : free_rows;
   return left < free_rows ? left : free_rows;
+}
+
+int heed_kv_cache_bits(const heed_kv_cache *cache) {
+  return cache == NULL ? 0 : cache->int4 ? 4 : 8 * (int)heed__element_bytes(cache->dtype);
 }
 
 int64_t heed_kv_cache_headroom(const heed_kv_cache *cache) {

@@ -22,12 +22,12 @@ static heed_status join_rows_of(heed_kv_cache *c, const char *function, const he
   heed_kv_cache like = *other;
   heed_tensor *const *own = other->part;
   like.batch = 1;
-  heed_status status = heed__kv_new_parts(&like, function, other->length, c->prefix_part);
+  heed_status status = heed__kv_new_parts(&like, function, other->length, false, c->prefix_part);
   if (status != HEED_OK) return status;
   const heed__pace *pace = &c->context->pace;
   const bool whole =
-      heed__kv_copy_rows(pace, c->prefix_part, 0, other->prefix_part, 0, other->prefix, 0) &&
-      heed__kv_copy_rows(pace, c->prefix_part, other->prefix, own, 0, other->length - other->prefix, 0);
+      heed__kv_copy_rows(pace, c->prefix_part, 0, 0, other->prefix_part, 0, 0, other->prefix) &&
+      heed__kv_copy_rows(pace, c->prefix_part, other->prefix, 0, own, 0, 0, other->length - other->prefix);
   return whole ? HEED_OK : heed__stopped(c->context, function);
 }
 
@@ -36,16 +36,8 @@ static heed_status copy_window(heed_kv_cache *c, const char *function, const hee
   const int64_t dropped = other->dropped[0], held = other->length - dropped;
   const int64_t skipped = heed__max(held - c->rows, 0); /* a lower capacity has fewer rows */
   for (int64_t i = 0; i < c->batch; i++) {
-    for (int part = 0; part < HEED__KV_PARTS; part++) {
-      heed_tensor to, from;
-      if (c->part[part] == NULL) continue;
-      heed__alias_on_stack(&to, c->part[part]);
-      heed__narrow_on_stack(&to, 0, i, 1);
-      heed__narrow_on_stack(&to, 2, 0, held - skipped);
-      heed__alias_on_stack(&from, other->part[part]);
-      heed__narrow_on_stack(&from, 2, skipped, held - skipped);
-      if (!heed__copy_elements(&to, &from)) return heed__stopped(c->context, function);
-    }
+    if (!heed__kv_copy_rows(&c->context->pace, c->part, 0, i, other->part, skipped, 0, held - skipped))
+      return heed__stopped(c->context, function);
     c->lengths[i] = other->length;
     c->dropped[i] = dropped + skipped;
   }
@@ -92,14 +84,7 @@ heed_status heed__kv_cache_flatten(const heed_kv_cache *cache, const char *funct
 
 bool heed__kv_copy_all(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS],
                        const heed_kv_cache *cache, int64_t item) {
-  for (int i = 0; i < HEED__KV_PARTS && cache->prefix > 0; i++) {
-    heed_tensor rows;
-    if (to[i] == NULL) continue;
-    heed__alias_on_stack(&rows, to[i]);
-    heed__narrow_on_stack(&rows, 0, item, 1);
-    heed__narrow_on_stack(&rows, 2, 0, cache->prefix);
-    if (!heed__copy_elements(&rows, cache->prefix_part[i])) return false;
-  }
-  return heed__kv_copy_rows(pace, to, cache->prefix, cache->part, 0,
-                            cache->lengths[item] - cache->dropped[item], item);
+  return heed__kv_copy_rows(pace, to, 0, item, cache->prefix_part, 0, 0, cache->prefix) &&
+         heed__kv_copy_rows(pace, to, cache->prefix, item, cache->part, 0, item,
+                            cache->lengths[item] - cache->dropped[item]);
 }

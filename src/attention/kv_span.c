@@ -45,31 +45,40 @@ static int64_t kept_of(const heed_kv_cache *cache, int64_t held) {
   return heed__min(held, cache->window_left + heed__kv_reserve(cache->window_left));
 }
 
-/* Copies the kept rows of all items to new ones. Only with a window: without one the call was refused. */
-static heed_status move_rows(heed__kv_span *span, const char *function) {
-  heed_kv_cache *cache = span->cache;
-  int64_t rows = 0;
-  for (int64_t i = 0; i < cache->batch; i++)
-    rows =
-        heed__max(rows, kept_of(cache, cache->lengths[i] - cache->dropped[i]) + cache->items[i].query_length);
-  const heed_status status = heed__kv_new_parts(cache, function, rows, span->made);
-  for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
-    const int64_t held = cache->lengths[i] - cache->dropped[i], kept = kept_of(cache, held);
-    heed__kv_copy_rows(NULL, span->made, 0, cache->part, held - kept, kept, i);
-  }
-  return status;
+/* The token of row 0 of an item in `made`, from 0. */
+static int64_t made_first(const heed__kv_span *span, int64_t i) {
+  const heed_kv_cache *cache = span->cache;
+  const int64_t past = cache->lengths[i];
+  if (cache->prefix > 0) return 0;
+  if (span->moves) return past - kept_of(cache, past - cache->dropped[i]);
+  return cache->window_left >= 0 ? heed__max(past - cache->window_left, 0) : 0;
 }
 
-/* Copies the prefix and the rows of all items to new ones. */
-static heed_status join_prefix(heed__kv_span *span, const char *function) {
+/* Copies rows of an item, from token `token` on: of the prefix or of the cache. */
+static bool make_item(heed__kv_span *span, heed_tensor *const from[HEED__KV_PARTS], int64_t first,
+                      int64_t count, int64_t token, int64_t i, int64_t from_item) {
+  const heed_kv_cache *cache = span->cache;
+  const heed__pace *pace = &cache->context->pace;
+  const int64_t to = token - made_first(span, i);
+  if (count <= 0) return true;
+  if (cache->int4) return heed__kv_recode_rows(pace, false, span->made, to, from, first, count, i, from_item);
+  return heed__kv_copy_rows(pace, span->made, to, i, from, first, from_item, count);
+}
+
+/* Copies the rows that the span needs of all items to new ones. */
+static heed_status make_rows(heed__kv_span *span, const char *function) {
   heed_kv_cache *cache = span->cache;
   int64_t rows = 0;
   for (int64_t i = 0; i < cache->batch; i++)
-    rows = heed__max(rows, cache->lengths[i] + cache->items[i].query_length);
-  heed_status status = heed__kv_new_parts(cache, function, rows, span->made);
-  for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++)
-    if (!heed__kv_copy_all(&cache->context->pace, span->made, cache, i))
+    rows = heed__max(rows, cache->lengths[i] - made_first(span, i) + cache->items[i].query_length);
+  heed_status status = heed__kv_new_parts(cache, function, rows, true, span->made);
+  for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
+    const int64_t own =
+        heed__max(made_first(span, i), cache->dropped[i]); /* the first token that is not shared */
+    if (!make_item(span, cache->prefix_part, 0, cache->prefix, 0, i, 0) ||
+        !make_item(span, cache->part, own - cache->dropped[i], cache->lengths[i] - own, own, i, i))
       status = heed__stopped(cache->context, function);
+  }
   if (status != HEED_OK) heed__kv_span_end(span);
   return status;
 }
@@ -78,9 +87,8 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
                                 const int64_t *added_each, bool apart, heed__kv_span *span) {
   *span = (heed__kv_span){.cache = cache, .added = added_each != NULL ? 0 : added, .skipped = INT64_MAX};
   span->even = added_each == NULL && !apart && heed__kv_cache_is_even(cache);
-  span->joined = !apart && cache->prefix > 0;
   span->change = ++cache->changes; /* invalidates any other span, which would write the same free rows */
-  bool moves = false, grows = false;
+  bool grows = false;
   int64_t query = 0;
   const int64_t stored = cache->part[HEED__KV_KEYS]->shape[2];
   for (int64_t i = 0; i < cache->batch; i++) {
@@ -88,7 +96,7 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
     item->query_length = added_each != NULL ? added_each[i] : added;
     item->first_query = query;
     query += item->query_length;
-    moves = moves || item->query_length > heed__kv_cache_headroom_of(cache, i);
+    span->moves = span->moves || item->query_length > heed__kv_cache_headroom_of(cache, i);
     grows = grows ||
             (stored < cache->rows && item->query_length > stored - (cache->lengths[i] - cache->dropped[i]));
   }
@@ -96,22 +104,16 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
     const heed_status status = heed__kv_cache_grow(cache, function);
     if (status != HEED_OK) return status;
   }
-  if (moves) {
-    const heed_status status = move_rows(span, function);
+  const bool makes = span->moves || cache->int4 || (!apart && cache->prefix > 0);
+  if (makes) {
+    const heed_status status = make_rows(span, function);
     if (status != HEED_OK) return status;
   }
-  if (span->joined) {
-    const heed_status status = join_prefix(span, function);
-    if (status != HEED_OK) return status;
-  }
-  heed_tensor *const *part = moves || span->joined ? span->made : cache->part;
+  heed_tensor *const *part = makes ? span->made : cache->part;
   const int64_t item_rows = cache->num_kv_heads * part[HEED__KV_KEYS]->shape[2];
   for (int64_t i = 0; i < cache->batch; i++) {
     heed__attention_item *item = &cache->items[i];
-    const int64_t past = cache->lengths[i];
-    const int64_t first = span->joined ? 0
-                          : moves      ? past - kept_of(cache, past - cache->dropped[i])
-                                       : cache->dropped[i];
+    const int64_t past = cache->lengths[i], first = makes ? made_first(span, i) : cache->dropped[i];
     item->skipped = cache->window_left >= 0 && past > cache->window_left ? past - cache->window_left : 0;
     if (apart) item->skipped = cache->prefix;
     item->first_key = i * item_rows + item->skipped - first;
@@ -131,19 +133,29 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
   return HEED_OK;
 }
 
+/* Stores `count` rows of an item from row `first` of `made` on. */
+static void store_made(heed__kv_span *span, int64_t to_first, int64_t first, int64_t count, int64_t i) {
+  heed_kv_cache *cache = span->cache;
+  if (cache->int4)
+    (void)heed__kv_recode_rows(NULL, true, cache->part, to_first, span->made, first, count, i, i);
+  else
+    (void)heed__kv_copy_rows(NULL, cache->part, to_first, i, span->made, first, i, count);
+}
+
 void heed__kv_span_commit(heed__kv_span *span) {
   heed_kv_cache *cache = span->cache;
-  const bool moved = span->made[HEED__KV_KEYS] != NULL;
   for (int64_t i = 0; i < cache->batch; i++) {
-    const int64_t held = cache->lengths[i] - cache->dropped[i], added = cache->items[i].query_length;
-    cache->lengths[i] += added;
+    const int64_t past = cache->lengths[i], added = cache->items[i].query_length;
+    const int64_t rows = past + added - made_first(span, i); /* in `made` */
+    if (span->made[HEED__KV_KEYS] != NULL && !span->moves)
+      store_made(span, past - cache->dropped[i], rows - added, added, i);
+    if (span->moves) {
+      const int64_t kept = kept_of(cache, rows);
+      store_made(span, 0, rows - kept, kept, i);
+      cache->dropped[i] = past + added - kept;
+    }
+    cache->lengths[i] = past + added;
     cache->length = heed__max(cache->length, cache->lengths[i]);
-    if (span->joined)
-      heed__kv_copy_rows(NULL, cache->part, held, span->made, cache->lengths[i] - added, added, i);
-    if (!moved || span->joined) continue;
-    const int64_t rows = kept_of(cache, held) + added, kept = kept_of(cache, rows);
-    heed__kv_copy_rows(NULL, cache->part, 0, span->made, rows - kept, kept, i);
-    cache->dropped[i] = cache->lengths[i] - kept;
   }
 }
 
@@ -169,13 +181,13 @@ static ptrdiff_t offset_of(const heed_tensor *x, int64_t item, int64_t head, int
   return (ptrdiff_t)(item * x->stride[0] + head * x->stride[1] + row * x->stride[2]);
 }
 
-/* d elements, `step` apart, as int8 with a scale: the largest magnitude / 127. A row with nan or inf becomes
- * all nan. Adding 1.5 · 2^23 rounds a float to an integer, held in its lowest bits. */
-static inline void quantise(const float *restrict x, const ptrdiff_t step, int64_t d, int8_t *restrict to,
-                            float *scale) {
+/* d elements, `step` apart, as integers up to `most` with a scale: the largest magnitude / most. A row with
+ * nan or inf becomes all nan. Adding 1.5 · 2^23 rounds a float to an integer, held in its lowest bits. */
+static inline void quantise(const float *restrict x, const ptrdiff_t step, int64_t d, const float most,
+                            int8_t *restrict to, float *scale) {
   const float to_integer = 0x1.8p23f, largest = heed__float_of_bits(heed__largest_magnitude(x, step, d));
   const bool finite = largest <= FLT_MAX;
-  const float unit = largest / 127;
+  const float unit = largest / most;
   *scale = finite ? unit : NAN;
   if (!finite || !(unit > 0)) {
     memset(to, 0, (size_t)d);
@@ -183,7 +195,7 @@ static inline void quantise(const float *restrict x, const ptrdiff_t step, int64
   }
   for (int64_t i = 0; i < d; i++) {
     const float number = x[i * step] / unit;
-    const float below = number > 127 ? 127 : number, bounded = below < -127 ? -127 : below;
+    const float below = number > most ? most : number, bounded = below < -most ? -most : below;
     to[i] = (int8_t)(uint8_t)heed__bits_of_float(bounded + to_integer);
   }
 }
@@ -193,6 +205,7 @@ enum { POLLED = 64 }; /* int8 rows between cancellation checks */
 bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const heed_tensor *x,
                          int64_t item_first, int64_t first) {
   const heed__pace *pace = &span->cache->context->pace;
+  const float most = span->cache->int4 ? 7 : 127;
   heed_tensor from, to, scales;
   view_batched(&from, x);
   const heed__attention_item *first_item = &span->cache->items[item_first];
@@ -211,9 +224,9 @@ bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const he
         int8_t *stored = (int8_t *)(void *)to.data + offset_of(&to, item, head, row);
         float *scale = (float *)(void *)scales.data + offset_of(&scales, item, head, row);
         if (from.stride[3] == 1)
-          quantise(wide, 1, from.shape[3], stored, scale);
+          quantise(wide, 1, from.shape[3], most, stored, scale);
         else
-          quantise(wide, (ptrdiff_t)from.stride[3], from.shape[3], stored, scale);
+          quantise(wide, (ptrdiff_t)from.stride[3], from.shape[3], most, stored, scale);
       }
     }
   }
@@ -222,7 +235,7 @@ bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const he
 
 /* Reads rows of int8 elements. False if stopped at a cancellation check. */
 static bool read_scaled(const heed__pace *pace, const heed_tensor *to, const heed_tensor *from,
-                        const heed_tensor *scales) {
+                        const heed_tensor *scales, bool turned) {
   for (int64_t item = 0; item < to->shape[0]; item++) {
     for (int64_t head = 0; head < to->shape[1]; head++) {
       for (int64_t row = 0; row < to->shape[2]; row++) {
@@ -231,6 +244,7 @@ static bool read_scaled(const heed__pace *pace, const heed_tensor *to, const hee
         const float scale = *((const float *)(const void *)scales->data + offset_of(scales, item, head, row));
         float *wide = (float *)(void *)to->data + offset_of(to, item, head, row);
         for (int64_t i = 0; i < to->shape[3]; i++) wide[i * to->stride[3]] = scale * (float)stored[i];
+        if (turned) heed__kv_turn(wide, to->shape[3]); /* contiguous: dst is a new tensor */
       }
     }
   }
@@ -245,7 +259,7 @@ static bool read_items(const heed__kv_span *span, heed__kv_part part, heed_tenso
   view_span(&from, span, part, item, to->shape[0], 0, rows);
   if (from.dtype != HEED_INT8) return heed__copy_elements(to, &from);
   view_span(&scales, span, HEED__KV_KEY_SCALES + (int)part, item, to->shape[0], 0, rows);
-  return read_scaled(&span->cache->context->pace, to, &from, &scales);
+  return read_scaled(&span->cache->context->pace, to, &from, &scales, span->cache->int4);
 }
 
 bool heed__kv_span_read(const heed__kv_span *span, heed__kv_part part, const heed_tensor *dst) {

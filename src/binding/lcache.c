@@ -42,7 +42,13 @@ static int new_cache(lua_State *L) {
   if (!lua_isnil(L, CAPACITY) && config.capacity < 1)
     lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
   const heed_kv_cache *like = lheed_opt_cache(L, PREFIX, function, "prefix");
-  config.dtype = lheed_opt_dtype(L, DTYPE, function, like ? heed_kv_cache_dtype(like) : HEED_FLOAT32);
+  if (lua_type(L, DTYPE) == LUA_TSTRING && strcmp(lua_tostring(L, DTYPE), "int4") == 0) {
+    config.dtype = HEED_INT8;
+    config.bits = 4;
+  } else {
+    config.dtype = lheed_opt_dtype(L, DTYPE, function, like ? heed_kv_cache_dtype(like) : HEED_FLOAT32);
+    if (lua_isnil(L, DTYPE) && like && heed_kv_cache_bits(like) == 4) config.bits = 4;
+  }
   void **box = lheed_push_box(L, &lheed_cache_type);
   heed_module *self = lheed_test_module(L, SELF);
   if (!self) lheed_bad_argument(L, SELF, function, "self", "a MultiHeadAttention");
@@ -200,6 +206,10 @@ static int reset_cache(lua_State *L) {
 
 /* ---- Fields ---- */
 
+static const char *dtype_of(const heed_kv_cache *cache) {
+  return heed_kv_cache_bits(cache) == 4 ? "int4" : heed_dtype_name(heed_kv_cache_dtype(cache));
+}
+
 /* Without a bound: math.huge. */
 static void push_capacity(lua_State *L, const heed_kv_cache *cache) {
   const int64_t capacity = heed_kv_cache_capacity(cache);
@@ -236,7 +246,7 @@ static int cache_index(lua_State *L) {
   } else if (strcmp(name, "batch") == 0) {
     lua_pushinteger(L, (lua_Integer)heed_kv_cache_batch(cache));
   } else if (strcmp(name, "dtype") == 0) {
-    lua_pushstring(L, heed_dtype_name(heed_kv_cache_dtype(cache)));
+    lua_pushstring(L, dtype_of(cache));
   } else {
     return lheed_error(
         L,
@@ -262,7 +272,7 @@ static int cache_tostring(lua_State *L) {
   const heed_kv_cache *cache = box->object;
   const lua_Integer length = (lua_Integer)heed_kv_cache_length(cache),
                     batch = (lua_Integer)heed_kv_cache_batch(cache);
-  const char *dtype = heed_dtype_name(heed_kv_cache_dtype(cache));
+  const char *dtype = dtype_of(cache);
   push_capacity(L, cache);
   lua_pushfstring(L, "heed.Cache(length=%I, capacity=%s, batch=%I, dtype=%s)", (LUAI_UACINT)length,
                   lua_tostring(L, -1), (LUAI_UACINT)batch, dtype);

@@ -1,8 +1,9 @@
 /* Key/value caches in .safetensors files: of each layer i, from 1, the tensors layers.i.keys and values [b,
  * hkv, rows, d], key_scales and value_scales [b, hkv, rows] of int8, lengths and dropped (int64 [b]), sizes
- * (int64: hkv, d, the window to the left or -1, the capacity or 0) and probe (products of some rows of W_key,
- * which recognise the model); as metadata heed.cache, the version of all this, heed.layers, their number, and
- * layers.i.positions, the settings of rotary positions. */
+ * (int64: hkv, d, the window to the left or -1, the capacity or 0, and 4 for int4, whose rows have two
+ * elements in a byte, or 0) and probe (products of some rows of W_key, which recognise the model); as
+ * metadata heed.cache, the version of all this, heed.layers, their number, and layers.i.positions, the
+ * settings of rotary positions. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 static const char cache_version[] = "1";
 static const char *const part_names[HEED__KV_PARTS] = {"keys", "values", "key_scales", "value_scales"};
 
-enum { SIZE_HEADS, SIZE_HEAD, SIZE_WINDOW, SIZE_CAPACITY, CACHE_SIZES };
+enum { SIZE_HEADS, SIZE_HEAD, SIZE_WINDOW, SIZE_CAPACITY, SIZE_BITS, CACHE_SIZES };
 enum { LAYER_LENGTHS = HEED__KV_PARTS, LAYER_DROPPED, LAYER_SIZES, LAYER_PROBE, LAYER_TENSORS };
 enum { LAYER_NAME = 48 };
 
@@ -56,6 +57,7 @@ static void add_layer(saved_file *f, int64_t number, const heed_kv_cache *cache)
   layer->sizes[SIZE_HEAD] = cache->head_dim;
   layer->sizes[SIZE_WINDOW] = cache->window_left;
   layer->sizes[SIZE_CAPACITY] = cache->capacity;
+  layer->sizes[SIZE_BITS] = cache->int4 ? 4 : 0;
   heed__header_on_stack(&layer->tensor[LAYER_LENGTHS], HEED_INT64, cache->lengths, 1, &cache->batch);
   heed__header_on_stack(&layer->tensor[LAYER_DROPPED], HEED_INT64, cache->dropped, 1, &cache->batch);
   heed__header_on_stack(&layer->tensor[LAYER_SIZES], HEED_INT64, layer->sizes, 1, &sizes);
@@ -198,8 +200,13 @@ static bool is_stored_dtype(heed_dtype dtype) {
 static heed_status check_parts(const loaded_layer *l) {
   const heed_tensor *keys = l->tensor[HEED__KV_KEYS];
   const int64_t batch = l->tensor[LAYER_LENGTHS]->shape[0];
-  int64_t shape[] = {batch, l->sizes[SIZE_HEADS], -1, l->sizes[SIZE_HEAD]};
+  const bool int4 = l->sizes[SIZE_BITS] == 4;
+  const int64_t d = l->sizes[SIZE_HEAD];
+  int64_t shape[] = {batch, l->sizes[SIZE_HEADS], -1, int4 ? d / 2 + d % 2 : d};
   if (keys == NULL) return heed__fail_file(l->where, "keys is missing");
+  if ((int4 ? keys->dtype != HEED_INT8 : l->sizes[SIZE_BITS] != 0) || d < 1)
+    return heed__fail_file(l->where, "the sizes do not fit keys of %s; the file is damaged",
+                           heed_dtype_name(keys->dtype));
   if (!is_stored_dtype(keys->dtype))
     return heed__fail_file(l->where, "keys are %s; they must be float32, bfloat16, float16 or int8",
                            heed_dtype_name(keys->dtype));
@@ -292,9 +299,10 @@ static heed_status load_layer(const heed__where *file, const heed_archive *archi
     const heed_kv_cache_config config = {.size = sizeof config,
                                          .batch = l.tensor[LAYER_LENGTHS]->shape[0],
                                          .capacity = l.sizes[SIZE_CAPACITY],
-                                         .dtype = l.tensor[HEED__KV_KEYS]->dtype};
-    status = heed__kv_cache_new_loaded(ctx, "load_cache", &config, l.sizes[SIZE_WINDOW], l.tensor, l.lengths,
-                                       l.dropped, &made);
+                                         .dtype = l.tensor[HEED__KV_KEYS]->dtype,
+                                         .bits = l.sizes[SIZE_BITS]};
+    status = heed__kv_cache_new_loaded(ctx, "load_cache", &config, l.sizes[SIZE_HEADS], l.sizes[SIZE_HEAD],
+                                       l.sizes[SIZE_WINDOW], l.tensor, l.lengths, l.dropped, &made);
   }
   if (status == HEED_OK && made->part[HEED__KV_KEYS]->shape[2] > made->rows)
     status = heed__fail_file(&where, "keys have %lld rows; there must be at most %lld",

@@ -29,6 +29,8 @@ static heed_tensor *list_of(heed_context *ctx, int64_t count, const int64_t *val
   return list;
 }
 
+static int64_t bits; /* of the caches that open_items makes */
+
 typedef struct item_test {
   heed_context *ctx;
   heed_module *m;
@@ -43,7 +45,7 @@ static void open_items(item_test *t, heed_context *ctx, int64_t window, heed_dty
   t->ctx = ctx;
   t->m = new_module(ctx, window, &status);
   assert_ok(status);
-  const heed_kv_cache_config config = {.size = sizeof config, .batch = 2, .dtype = dtype};
+  const heed_kv_cache_config config = {.size = sizeof config, .batch = 2, .dtype = dtype, .bits = bits};
   t->cache = NULL;
   assert_ok(heed_kv_cache_new(t->m, &config, &t->cache));
   assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(past[0] + past[1], 6), &tokens));
@@ -171,15 +173,17 @@ static void try_items(int64_t window, heed_dtype dtype, const int64_t *past, con
 }
 
 static void a_failing_pass_changes_no_item(void **state) {
-  static const heed_dtype dtypes[] = {HEED_FLOAT32, HEED_BFLOAT16, HEED_INT8};
+  static const heed_dtype dtypes[] = {HEED_FLOAT32, HEED_BFLOAT16, HEED_INT8, HEED_INT8}; /* the last: int4 */
   (void)state;
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+    bits = i == 3 ? 4 : 0;
     try_items(0, dtypes[i], SHAPE(40, 7), SHAPE(2, 9), false);
     try_items(0, dtypes[i], SHAPE(40, 7), SHAPE(2, 9), true);
     try_items(3, dtypes[i], SHAPE(131, 7), SHAPE(2, 9), false); /* rows of the first item move */
     try_items(3, dtypes[i], SHAPE(20, 7), SHAPE(2, 200), false);
     try_items(3, dtypes[i], SHAPE(131, 7), SHAPE(1, 1), true);
   }
+  bits = 0;
 }
 
 /* Token by token, with rows that move at different times, and truncations; against a cache for each item. */

@@ -7,7 +7,7 @@ local raises = require "tests.raises"
 local support = require "tests.support"
 local module, close = tensors.small_mha, tensors.close
 
-local DTYPES = { "float32", "bfloat16", "float16", "int8" }
+local DTYPES = { "float32", "bfloat16", "float16", "int8", "int4" }
 
 before_each(function() heed.manual_seed(123) end)
 
@@ -17,7 +17,8 @@ describe("a saved cache", function()
 
   it("goes on as the one that was saved, for every dtype and kind of module", function()
     local path = folder "cache.safetensors"
-    for _, kind in ipairs { {}, { rope = {}, num_kv_heads = 2 }, { window = { left = 3 }, alibi = true }, { qk_norm = true } } do
+    local kinds = { {}, { rope = {}, num_kv_heads = 2 }, { window = { left = 3 }, alibi = true }, { qk_norm = true } }
+    for _, kind in ipairs(kinds) do
       local m = module(tensors.merged({ context_length = 400 }, kind))
       for _, dtype in ipairs(DTYPES) do
         for _, n in ipairs { 0, 1, 5, 150 } do
@@ -182,8 +183,10 @@ describe("load_cache refuses", function()
       refused(contradiction, m, with { ["layers.1.lengths"] = int64(lengths) })
     end
     refused(contradiction, m, with { ["layers.1.dropped"] = int64 { 1, 0 } })
-    refused(contradiction, m, with { ["layers.1.sizes"] = int64 { 4, 2, -1, 0 } })
-    refused(contradiction, m, with { ["layers.1.sizes"] = int64 { 4, 2, -7, 12 } })
+    refused(contradiction, m, with { ["layers.1.sizes"] = int64 { 4, 2, -1, 0, 0 } })
+    refused(contradiction, m, with { ["layers.1.sizes"] = int64 { 4, 2, -7, 12, 0 } })
+    refused("the sizes do not fit keys of float32; the file is damaged", m,
+      with { ["layers.1.sizes"] = int64 { 4, 2, -1, 12, 4 } })
     refused("sizes is [3] of int64, which does not fit the other tensors of the layer", m,
       with { ["layers.1.sizes"] = int64 { 4, 2, -1 } })
     refused("lengths is [2] of float32, which does not fit the other tensors of the layer", m,

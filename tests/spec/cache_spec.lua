@@ -31,8 +31,8 @@ describe("a cache", function()
     assert.equal(math.huge, module { window = { left = 2 } }:new_cache().capacity)
     assert.equal(12, module { window = { right = 2 } }:new_cache().capacity)
     assert.equal(12, module { window = { left = 12 } }:new_cache().capacity)
-    raises("a heed.Cache has no field 'len'; it has length, lengths, capacity, batch, dtype, truncate, reorder, clone, " ..
-      "save and release", function() return cache.len end)
+    raises("a heed.Cache has no field 'len'; it has length, lengths, capacity, batch, dtype, truncate, reorder, " ..
+      "clone, save and release", function() return cache.len end)
     raises("a heed.Cache has no field that can be set, such as 'length'", function() cache.length = 3 end)
   end)
 

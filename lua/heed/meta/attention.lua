@@ -154,7 +154,7 @@ function MultiHeadAttention:steps(x, options) end
 ---@class heed.CacheOptions
 ---@field batch? integer the batch size; 1 by default
 ---@field capacity? integer the largest number of tokens; by default context_length, or unbounded if the module has a smaller left window
----@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; by default as in prefix, or "float32"
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8"|"int4" how keys and values are stored; by default as in prefix, or "float32"
 ---@field prefix? heed.Cache a cache of batch 1 whose tokens all items begin with; shared, not copied, and read once for the whole batch
 
 ---A key-value cache for m(x, {cache = cache}), empty or with the tokens of prefix. All memory is allocated immediately. With a left window, only the
@@ -173,7 +173,7 @@ function MultiHeadAttention:new_cache(options) end
 function MultiHeadAttention:load_cache(path) end
 
 ---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
----127. A forward pass that fails leaves the cache unchanged.
+---127. int4 stores the rows turned by a Hadamard matrix, with the largest magnitude / 7. A forward pass that fails leaves the cache unchanged.
 ---@class heed.Cache
 ---@field length integer the number of tokens seen, of the longest item
 ---@field lengths integer[] that of each item

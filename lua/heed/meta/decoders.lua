@@ -90,7 +90,7 @@ function Decoder:load_cache(path) end
 ---@field stop? integer|integer[] ids that end the text; those of the config by default; {} for none
 ---@field cache? heed.ModelCache its tokens precede ids
 ---@field capacity? integer the capacity of a new cache, in tokens; enough for ids and max_new_tokens by default
----@field dtype? "float32"|"bfloat16"|"float16"|"int8" the dtype of a new cache; "float32" by default
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8"|"int4" the dtype of a new cache; "float32" by default
 
 ---Generates the tokens that follow ids; the last may be a stop token. The cache then holds all tokens except the last:
 ---to continue, pass that token, and any text after it, together with the cache. A call that fails or is cancelled (by a

@@ -133,8 +133,8 @@ function M.load(attentions, path)
   local length = layers[1].length
   for i, layer in ipairs(layers) do
     if layer.length ~= length or layer.batch ~= layers[1].batch then
-      return nil, ("load_cache: '%s': layer %d has %s of %d items, and layer 1 %d of %d; the file is damaged"):format(path,
-        i, E.count(layer.length, "token"), layer.batch, length, layers[1].batch)
+      local form = "load_cache: '%s': layer %d has %s of %d items, and layer 1 %d of %d; the file is damaged"
+      return nil, form:format(path, i, E.count(layer.length, "token"), layer.batch, length, layers[1].batch)
     end
   end
   return new(layers, length)

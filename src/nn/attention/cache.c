@@ -29,9 +29,10 @@ static heed_status check_prefix(const heed__attention_module *a, const heed_kv_c
   if (prefix->batch != 1)
     return heed__fail(ctx, HEED_SHAPE, FUNCTION ": prefix has a batch of %lld; it must be 1",
                       (long long)prefix->batch);
-  if (prefix->dtype != c->dtype)
+  if (prefix->dtype != c->dtype || prefix->int4 != (c->bits == 4))
     return heed__fail(ctx, HEED_DTYPE, FUNCTION ": prefix is %s; it must be %s, the dtype of the cache",
-                      heed_dtype_name(prefix->dtype), heed_dtype_name(c->dtype));
+                      prefix->int4 ? "int4" : heed_dtype_name(prefix->dtype),
+                      c->bits == 4 ? "int4" : heed_dtype_name(c->dtype));
   if (c->capacity > 0 && prefix->length > c->capacity)
     return heed__fail(ctx, HEED_SHAPE,
                       FUNCTION ": prefix has %lld tokens; it must have at most %lld, the capacity",
@@ -59,6 +60,9 @@ heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config
   if (c.capacity != 0 && (status = heed__check_positive(ctx, FUNCTION, "capacity", c.capacity)) != HEED_OK)
     return status;
   if ((status = heed__check_stored(ctx, FUNCTION, c.dtype)) != HEED_OK) return status;
+  if (c.bits != 0 && (c.bits != 4 || c.dtype != HEED_INT8))
+    return heed__fail(ctx, HEED_ARGUMENT, FUNCTION ": bits is %lld with %s; it must be 0, or 4 with int8",
+                      (long long)c.bits, heed_dtype_name(c.dtype));
   const int64_t window_left = window_left_of(a);
   if (window_left < 0 && c.capacity == 0) c.capacity = a->context_length;
   if (c.prefix != NULL && (status = check_prefix(a, &c, window_left)) != HEED_OK) return status;

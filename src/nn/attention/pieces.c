@@ -89,11 +89,25 @@ static heed_status shape_piece(heed__attention_stages *p, int which, const piece
   return status;
 }
 
+/* Turns the rows of heads [b, h, n, d] or [h, n, d], whose elements are contiguous, in place. */
+static void turn_heads(heed_tensor *heads) {
+  const int last = heads->ndim - 1;
+  const int64_t batch = heads->ndim == 4 ? heads->shape[0] : 1;
+  const int64_t step = heads->ndim == 4 ? heads->stride[0] : 0;
+  for (int64_t i = 0; i < batch; i++)
+    for (int64_t h = 0; h < heads->shape[last - 2]; h++)
+      for (int64_t r = 0; r < heads->shape[last - 1]; r++)
+        heed__kv_turn((float *)(void *)heads->data + i * step + h * heads->stride[last - 2] +
+                          r * heads->stride[last - 1],
+                      heads->shape[last]);
+}
+
 /* Writes a piece of keys (0) or values (1) into the span. */
 static heed_status cache_piece(heed__attention_stages *p, int which, const pieces *c, int64_t i) {
   heed_tensor view;
   int64_t item;
   const int64_t first = piece_of(p, &p->view[1 + which], c, i, &view, &item);
+  if (p->turned != NULL) turn_heads(&view);
   const bool whole =
       heed__kv_span_write(&p->span, which == 0 ? HEED__KV_KEYS : HEED__KV_VALUES, &view, item, first);
   return whole ? HEED_OK : heed__stopped(p->m->context, p->m->class->name);
@@ -125,7 +139,9 @@ heed_status heed__stages_run_shape(heed__attention_stages *p, bool *done) {
 }
 
 heed_status heed__stages_run_cache(heed__attention_stages *p, bool *done) {
-  return run_pieces(p, &p->view[1], cache_piece, done);
+  const heed_status status = run_pieces(p, &p->view[1], cache_piece, done);
+  if (status == HEED_OK && *done && p->turned != NULL) heed__stages_turn_queries(p, done);
+  return status;
 }
 
 double heed__stages_pieces_progress(const heed__attention_stages *p, int stage) {

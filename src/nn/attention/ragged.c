@@ -68,7 +68,8 @@ static void pack_heads(heed_tensor *view, const heed_tensor *x, const heed__atte
 }
 
 heed_status heed__stages_begin_items(heed__attention_stages *p) {
-  pack_heads(&p->packed[0], p->projected[0], (const heed__attention_module *)p->m);
+  pack_heads(&p->packed[0], p->turned != NULL ? p->turned : p->projected[0],
+             (const heed__attention_module *)p->m);
   p->operands.q = &p->packed[0];
   p->operands.items = p->options.cache->items;
   p->operands.item_count = p->options.cache->batch;

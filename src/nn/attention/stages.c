@@ -119,7 +119,8 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   }
   p->norm[0] = heed__module_part(m, "q_norm");
   p->norm[1] = heed__module_part(m, "k_norm");
-  p->made[0] = p->made[1] = p->heads = NULL;
+  p->made[0] = p->made[1] = p->heads = p->turned = NULL;
+  p->turned_rows = 0;
   p->into_view = &p->into;
   p->result = (heed__result){0};
   p->spans = p->normed = p->apart = false;
@@ -227,6 +228,11 @@ static heed_status begin_cache(heed__attention_stages *p) {
     status = heed__module_cache_origin(p->m, p->m->class->name, &p->options.cache->origin);
     if (status != HEED_OK) return status;
   }
+  if (p->options.cache->int4) {
+    if ((status = heed__stages_begin_turned(p)) != HEED_OK) return status;
+    heed__stages_view_heads(&p->packed[0], p->turned, (const heed__attention_module *)p->m);
+    operands->q = &p->packed[0];
+  }
   operands->k = heed__kv_span_view(span, HEED__KV_KEYS, batched, &p->cached[0]);
   operands->v = heed__kv_span_view(span, HEED__KV_VALUES, batched, &p->cached[1]);
   if (operands->k->dtype == HEED_INT8) {
@@ -299,7 +305,7 @@ static heed_status begin_attention(heed__attention_stages *p) {
   } else {
     const heed_tensor *inputs[] = {p->options.attn_mask, p->options.key_padding_mask, p->options.kv_lengths,
                                    operands->options.sinks};
-    status = p->ragged || p->apart
+    status = p->ragged || p->apart || p->turned != NULL
                  ? heed__result_begin_row_major(ctx, operands->function, &p->result, p->out, HEED_FLOAT32,
                                                 like->ndim, like->shape, 4, inputs)
                  : heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32, like->ndim,
@@ -343,6 +349,7 @@ static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) 
 static heed_status run_attention(heed__attention_stages *p, bool *done) {
   if (p->apart) return heed__stages_prefix_run(p, done);
   *done = heed__attention_plan_run(&p->plan);
+  if (*done && p->turned != NULL && !p->operands.maps_only) heed__stages_turn_output(p, done);
   return HEED_OK;
 }
 
@@ -364,7 +371,7 @@ static heed_status end_stage(heed__attention_stages *p, int stage, heed_status s
   heed_context *ctx = p->m->context;
   heed__linear_work *linear = linear_of_stage(p, stage);
   p->open &= ~(1u << stage);
-  p->piece = 0;
+  p->piece = p->turned_rows = 0;
   if (linear != NULL) return heed__linear_end(ctx, linear, status);
   if (stage != HEED__STAGE_ATTENTION) return status;
   if (status == HEED_OK && p->spans && p->taps != NULL) read_span(p);
@@ -391,6 +398,7 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
   for (int i = 0; i < 2; i++) heed_tensor_free(p->made[i]);
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
+  heed_tensor_free(p->turned);
   heed__release(p->m->context, p->added);
   for (int i = 0; i < p->retained_count; i++) heed_tensor_free(p->retained[i]);
   if (p->scratch == NULL) release_parts(p);

@@ -46,6 +46,8 @@ typedef struct heed__attention_stages {
   bool rotary; /* the module's rotation, which may change between slices */
   heed_rope_config rope;
   int64_t past;                      /* tokens in the cache */
+  heed_tensor *turned;               /* with a cache in int4: the queries, turned, as projected[0]; or NULL */
+  int64_t turned_rows;               /* rows of heads that have been turned in the current stage */
   bool ragged;                       /* the batch items differ in these, or in the number of new ones */
   bool apart;                        /* the prefix of the cache is computed for the whole batch: `prefix` */
   int64_t *added;                    /* the new tokens of each item, of x [total, d_in]; NULL: n of each */
@@ -135,6 +137,12 @@ HEED_MUST_USE
 heed_status heed__stages_read_lengths(heed__attention_stages *p, const heed_tensor *x);
 /** Sets p->packed[1] from p->into. (ragged.c) */
 void heed__stages_pack_into(heed__attention_stages *p);
+/** With a cache in int4: makes p->turned, turns queries to it, and turns the output back, until *done or
+ * stopped. Errors: MEMORY. (turned.c) */
+HEED_MUST_USE
+heed_status heed__stages_begin_turned(heed__attention_stages *p);
+void heed__stages_turn_queries(heed__attention_stages *p, bool *done);
+void heed__stages_turn_output(heed__attention_stages *p, bool *done);
 /** Whether the prefix of the cache is computed apart: without masks, taps, dropout and ALiBi. Otherwise its
  * keys are copied to each item. (prefix.c) */
 bool heed__stages_keep_apart(const heed__attention_stages *p);
