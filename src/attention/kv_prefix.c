@@ -4,8 +4,8 @@
 #include "kv_cache.h"
 
 /* The first `rows` rows of a cache of batch 1, on the same memory. */
-static heed_status share_rows(heed_kv_cache *c, const char *function, const heed_kv_cache *other,
-                              int64_t rows) {
+static heed_status share_prefix_rows(heed_kv_cache *c, const char *function, const heed_kv_cache *other,
+                                     int64_t rows) {
   heed_status status = HEED_OK;
   for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++) {
     heed_tensor view;
@@ -53,7 +53,7 @@ heed_status heed__kv_cache_set_prefix(heed_kv_cache *c, const char *function, he
   if (other->prefix > 0)
     status = join_rows_of(c, function, other);
   else
-    status = share_rows(c, function, other, other->length);
+    status = share_prefix_rows(c, function, other, other->length);
   if (status != HEED_OK) return status;
   if (other->prefix == 0) other->shared_rows = heed__max(other->shared_rows, other->length);
   c->prefix = c->length = other->length;

@@ -210,7 +210,7 @@ bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const he
   view_batched(&from, x);
   const heed__attention_item *first_item = &span->cache->items[item_first];
   const int64_t row_first = first_item->key_length - first_item->query_length + first;
-  view_span(&to, span, part, item_first, from.shape[0], row_first, from.shape[2]);
+  view_span(&to, span, (int)part, item_first, from.shape[0], row_first, from.shape[2]);
   if (to.dtype != HEED_INT8) {
     return heed__copy_elements(&to, &from);
   }
@@ -256,7 +256,7 @@ static bool read_items(const heed__kv_span *span, heed__kv_part part, heed_tenso
   const int64_t rows = span->cache->items[item].key_length;
   heed_tensor from, scales;
   heed__narrow_on_stack(to, 2, 0, rows);
-  view_span(&from, span, part, item, to->shape[0], 0, rows);
+  view_span(&from, span, (int)part, item, to->shape[0], 0, rows);
   if (from.dtype != HEED_INT8) return heed__copy_elements(to, &from);
   view_span(&scales, span, HEED__KV_KEY_SCALES + (int)part, item, to->shape[0], 0, rows);
   return read_scaled(&span->cache->context->pace, to, &from, &scales, span->cache->int4);

@@ -336,7 +336,7 @@ const char *lheed_path(lua_State *L, int idx, const char *function);
 /** For a status other than OK: returns nil and the message about a file; raises other errors. (lio.c) */
 int lheed_file_failed(lua_State *L, heed_status status);
 /* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
-#define LHEED_TRY_FILE(L, status, call)                                                                            \
+#define LHEED_TRY_FILE(L, status, call)                                                                      \
   do {                                                                                                       \
     *(status) = (call);                                                                                      \
     if (*(status) == HEED_MEMORY) {                                                                          \
@@ -432,7 +432,8 @@ void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",       \
       "need_lse", "lengths"
 enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 10 };
-/** lheed_options for them; kv_lengths and lengths become tensors. Raises for a second tensor by position. Allocates. */
+/** lheed_options for them; kv_lengths and lengths become tensors. Raises for a second tensor by position.
+ * Allocates. */
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);

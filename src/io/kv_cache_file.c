@@ -151,7 +151,7 @@ static const char *metadata_of(const heed_archive *archive, const char *name) {
 }
 
 /* Takes a tensor of the file, if it is there. */
-static heed_status take(loaded_layer *l, int which, const char *name) {
+static heed_status take_entry(loaded_layer *l, int which, const char *name) {
   char full[LAYER_NAME];
   snprintf(full, sizeof full, "layers.%lld.%s", (long long)l->number, name);
   const heed__entry *entry = heed__archive_find(l->archive, full);
@@ -172,14 +172,14 @@ static heed_status check_taken(const loaded_layer *l, int which, const char *nam
                          heed__shape_text(have, x->ndim, x->shape), heed_dtype_name(x->dtype));
 }
 
-static heed_status take_all(loaded_layer *l) {
+static heed_status take_layer(loaded_layer *l) {
   const int64_t any = -1, sizes = CACHE_SIZES, probed = HEED__KV_PROBED;
   heed_status status = HEED_OK;
-  for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++) status = take(l, i, part_names[i]);
-  if (status == HEED_OK) status = take(l, LAYER_LENGTHS, "lengths");
-  if (status == HEED_OK) status = take(l, LAYER_DROPPED, "dropped");
-  if (status == HEED_OK) status = take(l, LAYER_SIZES, "sizes");
-  if (status == HEED_OK) status = take(l, LAYER_PROBE, "probe");
+  for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++) status = take_entry(l, i, part_names[i]);
+  if (status == HEED_OK) status = take_entry(l, LAYER_LENGTHS, "lengths");
+  if (status == HEED_OK) status = take_entry(l, LAYER_DROPPED, "dropped");
+  if (status == HEED_OK) status = take_entry(l, LAYER_SIZES, "sizes");
+  if (status == HEED_OK) status = take_entry(l, LAYER_PROBE, "probe");
   if (status == HEED_OK) status = check_taken(l, LAYER_SIZES, "sizes", HEED_INT64, 1, &sizes);
   if (status == HEED_OK) status = check_taken(l, LAYER_LENGTHS, "lengths", HEED_INT64, 1, &any);
   if (status == HEED_OK)
@@ -291,7 +291,7 @@ static heed_status load_layer(const heed__where *file, const heed_archive *archi
   if (archive->pairs > 3) heed__where_inside(&where, file, "layer", text);
   loaded_layer l = {.archive = archive, .where = &where, .number = number};
   heed_kv_cache *made = NULL;
-  heed_status status = take_all(&l);
+  heed_status status = take_layer(&l);
   if (status == HEED_OK) status = check_parts(&l);
   if (status == HEED_OK) status = check_lengths_of(&l);
   if (status == HEED_OK) status = check_module(&l, m, &origin);
