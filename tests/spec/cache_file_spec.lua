@@ -61,6 +61,8 @@ describe("a saved cache", function()
     local cache = m:new_cache()
     m(heed.randn(1, 2000, 6), { cache = cache })
     cache:save(path)
+    cache:release()
+    collectgarbage()
     local before = heed.info().memory_in_use
     local loaded = m:load_cache(path)
     assert.is_true(heed.info().memory_in_use - before < 20000)

@@ -51,6 +51,7 @@
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
 ---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
+---@field lengths? heed.Indices with a cache, whose items may differ: the ids of each item, and ids are [total], those of all items one after the other; so are the logits
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
 ---The base class of GPT2 and Llama.
@@ -113,14 +114,15 @@ function Decoder:save_pretrained(folder) end
 ---The keys and values of all attention layers of a model. A forward pass that fails leaves it unchanged; for this, with a
 ---sliding window, a pass that drops tokens works on a copy.
 ---@class heed.ModelCache
----@field length integer the number of tokens seen
+---@field length integer the number of tokens seen, of the longest item
+---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
 ---@field dtype string
 local ModelCache = {}
 
----Keeps the first n tokens only.
----@param n integer from 0 to length
+---Keeps the first n tokens only, of all items or n[i] of item i.
+---@param n integer|heed.Indices from 0 to length; or a list [b] of numbers, each at most the length of the item
 ---@return heed.ModelCache self
 function ModelCache:truncate(n) end
 
