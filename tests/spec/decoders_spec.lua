@@ -205,13 +205,15 @@ describe("the cache of a model", function()
   it("reports lengths that do not fit, and stays unchanged", function()
     local cache = m:new_cache { batch = 2, capacity = 5 }
     m({ 1, 2, 3, 4 }, { cache = cache, lengths = { 3, 1 } })
-    raises("GPT2: item 1 of cache has 3 tokens and ids have 3 more for it; together they must be at most 5, the capacity",
+    raises("GPT2: item 1 of cache has 3 tokens and ids have 3 more for it; together they must be at most 5, the " ..
+      "capacity",
       function() m({ { 1, 2, 3 }, { 4, 5, 6 } }, { cache = cache }) end)
     raises("GPT2: lengths add up to 3; they must add up to 2, the number of ids",
       function() m({ 1, 2 }, { cache = cache, lengths = { 1, 2 } }) end)
     raises("GPT2: element 2 of lengths is -1; it must be at least 0",
       function() m({ 1, 2 }, { cache = cache, lengths = { 3, -1 } }) end)
-    raises("GPT2: lengths are given without cache; they are the numbers of ids [total] that each item of a cache receives",
+    raises("GPT2: lengths are given without cache; they are the numbers of ids [total] that each item of a cache " ..
+      "receives",
       function() m({ 1, 2 }, { lengths = { 1, 1 } }) end)
     raises("GPT2: logits_to_keep is 2; it must be at most 1, the number of ids of item 2",
       function() m({ 1, 2, 3 }, { cache = cache, lengths = { 2, 1 }, logits_to_keep = 2 }) end)
