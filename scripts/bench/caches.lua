@@ -44,14 +44,18 @@ local function filled(lengths, dtype)
 end
 
 print(("%-36s %10s %10s %7s"):format("", "this", "other", "ratio"))
-local function report(name, this, other) print(("%-36s %10.3f %10.3f %7.2f"):format(name, this, other, this / other)) end
+local function report(name, this, other)
+  print(("%-36s %10.3f %10.3f %7.2f"):format(name, this, other, this / other))
+end
 
 local RAGGED = { 4000, 500, 1500, 3000, 700, 2500, 1000, 2000 }
 for _, dtype in ipairs(DTYPES) do
   local name = "8 of different lengths, " .. dtype
   if wanted(name) then
     local ragged, total = filled(RAGGED, dtype)
-    local even = filled({ total / 8, total / 8, total / 8, total / 8, total / 8, total / 8, total / 8, total / 8 }, dtype)
+    local lengths = {}
+    for i = 1, 8 do lengths[i] = total / 8 end
+    local even = filled(lengths, dtype)
     local x = heed.randn(8, 1, WIDTH)
     report(name, race(step(x, ragged, RAGGED), step(x, even, total / 8)))
     ragged:release()
