@@ -233,3 +233,34 @@ describe("a cache whose items differ rejects", function()
     raises("truncate: n is 10; it must be from 0 to 9, the length", function() cache:truncate(10) end)
   end)
 end)
+
+describe("a cancelled call", function()
+  after_each(function() heed.limit { seconds = math.huge, memory = math.huge } end)
+
+  local function stopped(f)
+    heed.limit { seconds = 0.002 }
+    local ok, message = pcall(f)
+    heed.limit { seconds = math.huge }
+    assert.is_false(ok)
+    assert.truthy(tostring(message):find("time limit exceeded", 1, true), message)
+  end
+
+  it("changes no item, whether it packs, shares a prefix, joins or unpacks", function()
+    local m = heed.nn.MultiHeadAttention { d_in = 256, d_out = 256, context_length = 9000, num_heads = 4, dropout = 0 }
+    local prefix = m:new_cache { dtype = "bfloat16" }
+    m(heed.randn(1, 4000, 256), { cache = prefix })
+    for _, options in ipairs { { dtype = "float32" }, { dtype = "int4" }, { prefix = prefix } } do
+      options.batch = 2
+      local cache = m:new_cache(options)
+      m(heed.randn(5, 256), { cache = cache, lengths = { 4, 1 } })
+      local before, x = cache.lengths, heed.randn(4500, 256)
+      stopped(function() m(x, { cache = cache, lengths = { 3000, 1500 } }) end)
+      assert.same(before, cache.lengths)
+      local y = heed.randn(2, 1, 256)
+      assert.is_true(m(y, { cache = cache:clone() }):equal(m(y, { cache = cache })))
+    end
+    local cache = m:new_cache { batch = 2, prefix = prefix }
+    stopped(function() m(heed.randn(2, 2000, 256), { cache = cache, attn_mask = heed.zeros(1, 1) }) end)
+    assert.same({ 4000, 4000 }, cache.lengths)
+  end)
+end)
