@@ -1250,32 +1250,60 @@ typedef struct heed_kv_cache_config {
   heed_dtype dtype; /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8. INT8 has a
                        float32 scale for each token and head, the largest magnitude / 127, so the error of an
                        element is at most half a scale; a row with nan or inf becomes nan */
+  int64_t bits;     /* 0: those of dtype; 4, with INT8: int4. Each row is turned by a Hadamard matrix of the
+                       largest power of two that divides head_dim, and rounded to 15 steps of a float32
+                       scale, the largest magnitude / 7. The memory is half of INT8's; a step takes
+                       longer, since it unpacks the rows */
+  heed_kv_cache *prefix; /* a cache of batch 1 whose tokens all items begin with; NULL: none. They are shared,
+                            not copied (except with a window, where each item has a copy), and read once for
+                            the whole batch. What happens to that cache later changes nothing here */
 } heed_kv_cache_config;
 /** Sets the defaults; size is sizeof *config. */
 HEED_API void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size);
 
-/** An empty cache for that module; other modules of the same num_kv_heads, head_dim and window can use it,
- * too. config NULL: the defaults. All memory is allocated here. Errors: ARGUMENT (not a MultiHeadAttention),
- * SHAPE, DTYPE, MEMORY. */
+/** A cache for that module, empty or with the tokens of config.prefix; other modules of the same
+ * num_kv_heads, head_dim and window can use it, too. config NULL: the defaults. All memory is allocated here.
+ * Errors: ARGUMENT (not a MultiHeadAttention), SHAPE, DTYPE, MEMORY. */
 HEED_CALL heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out);
 HEED_API void heed_kv_cache_free(heed_kv_cache *cache); /* NULL is allowed */
 HEED_API heed_context *heed_kv_cache_context(const heed_kv_cache *cache);
-HEED_API int64_t heed_kv_cache_length(const heed_kv_cache *cache);   /* tokens seen so far */
+/** The tokens seen so far: of the longest batch item, and of each, [batch], which is valid until the cache is
+ * used again. */
+HEED_API int64_t heed_kv_cache_length(const heed_kv_cache *cache);
+HEED_API const int64_t *heed_kv_cache_lengths(const heed_kv_cache *cache);
 HEED_API int64_t heed_kv_cache_capacity(const heed_kv_cache *cache); /* 0: no limit */
 HEED_API int64_t heed_kv_cache_batch(const heed_kv_cache *cache);
 HEED_API heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache);
-/** The number of tokens that can be appended before the cache drops its first tokens (with a window) or
- * refuses new ones (at its capacity; a module's own context_length may be reached earlier). After appending
- * at most that many, heed_kv_cache_truncate can restore the present length. */
+HEED_API int heed_kv_cache_bits(const heed_kv_cache *cache); /* of an element: 4 with INT8 for int4 */
+/** The number of tokens that can be appended to every item before the cache drops its first tokens (with a
+ * window) or refuses new ones (at its capacity; a module's own context_length may be reached earlier). After
+ * appending at most that many, heed_kv_cache_truncate can restore the present length. */
 HEED_API int64_t heed_kv_cache_headroom(const heed_kv_cache *cache);
-/** Removes all tokens but the first n. Errors: ARGUMENT (n below 0 or above the length, or so small that the
- * window would see keys that were dropped). */
+/** Removes all tokens but the first n of each batch item; shorter items stay as they are. Errors: ARGUMENT (n
+ * below 0 or above the length, or so small that the window would see keys that were dropped). */
 HEED_CALL heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n);
+/** The same with a number for each item, int64 [batch], at most its length. Errors: ARGUMENT, SHAPE, DTYPE;
+ * then no item has changed. */
+HEED_CALL heed_kv_cache_truncate_items(heed_kv_cache *cache, const heed_tensor *lengths);
 /** Item i becomes a copy of item indices[i] (int64 [batch], from 1, repeats allowed), as beam search needs.
  * Errors: INDEX, SHAPE, DTYPE, MEMORY; then nothing has changed. */
 HEED_CALL heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indices);
 /** An independent copy of the cache. Errors: MEMORY. */
 HEED_CALL heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out);
+
+/** Saves a cache as .safetensors, whole or not at all, as heed_save_archive does. Errors: FILE, ARGUMENT,
+ * MEMORY. (io/) */
+HEED_CALL heed_kv_cache_save(heed_kv_cache *cache, const char *path);
+/** The saved cache, for a module with the weights of the one that filled it (also in other dtypes). The file
+ * is mapped: rows are read when they are first used, and copied when tokens are appended; until then it must
+ * not be truncated. Errors: FILE (missing, damaged, of another version, of a module with other sizes, window,
+ * positions or weights), ARGUMENT, MEMORY. */
+HEED_CALL heed_kv_cache_load(heed_module *m, const char *path, heed_kv_cache **out);
+/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. */
+HEED_CALL heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
+                              heed_kv_cache *const *caches);
+HEED_CALL heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count, heed_module *const *modules,
+                              heed_kv_cache **out);
 
 /* Options of a forward pass; zeros mean that an option is not used. key, value and cache are for
  * MultiHeadAttention.
@@ -1286,7 +1314,11 @@ HEED_CALL heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out);
  * With a cache, the tokens of x follow those of the cache: their keys and values are appended, and they
  * attend to all of it. Masks cover all keys, first the cache's, then those of x. A causal module gives the
  * same numbers, except for rounding, whether tokens are passed one at a time, in chunks or at once. After a
- * failure the cache is unchanged. */
+ * failure the cache is unchanged.
+ *
+ * The batch items of a cache may have different lengths: with lengths, x [total, d_in] has the new tokens of
+ * all items one after the other, lengths[i] of item i, and the result is [total, d_out]. Each item has
+ * positions, windows and keys of its own, and masks count the keys of each from 1. */
 typedef struct heed_forward_options {
   size_t size;                         /* sizeof(heed_forward_options) */
   const heed_tensor *attn_mask;        /* as in heed_attention_options, [b, h, n, s] */
@@ -1301,6 +1333,8 @@ typedef struct heed_forward_options {
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
   const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
   const heed_mask *mask;          /* over all keys, first the cache's, then those of x; or NULL */
+  const heed_tensor *lengths;     /* int64 [b]: the tokens of each item in x [total, d_in]; with a cache, and
+                                     without masks and taps */
 } heed_forward_options;
 
 /** Applies the module to x. options NULL: none. taps NULL: not requested; otherwise its size must be set, and

@@ -58,7 +58,10 @@ local name_of = {
 }
 
 -- Their lists of states must fit their lists of parameters: tested in test_optimizers.c.
-local elsewhere = { heed_sgd_step = true, heed_adam_step = true, heed_rmsprop_step = true }
+local elsewhere = {
+  heed_sgd_step = true, heed_adam_step = true, heed_rmsprop_step = true,
+  heed_kv_caches_save = true, heed_kv_caches_load = true, -- lists of caches and modules: test_cache_file.c
+}
 
 local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")
 

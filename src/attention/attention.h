@@ -22,6 +22,13 @@ typedef enum heed__tap {
 } heed__tap;
 enum { HEED__TAP_MAPS = HEED__TAP_biased_logits + 1 };
 
+/* The rows of a batch item. Its last query is at the position of its last key. */
+typedef struct heed__attention_item {
+  int64_t first_query, query_length; /* of q and the output; from 0 */
+  int64_t first_key, key_length;     /* of k, v and their scales */
+  int64_t skipped;                   /* columns of masks before that of its first key */
+} heed__attention_item;
+
 /* The inputs of a call, whether from heed_scaled_dot_product_attention or from a module. */
 typedef struct heed__attention_operands {
   const char *function;         /* for messages */
@@ -34,10 +41,15 @@ typedef struct heed__attention_operands {
       same_tokens; /* queries and keys are of the same tokens, so that lengths do not shift query positions */
   int64_t skipped_keys;                 /* before k, whom options.mask counts, too */
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
-  unsigned taps;                        /* bits of the taps to compute: maps, present_key, present_value */
-  bool maps_only;                       /* the output is not written, and no numbers are drawn */
-  const heed_taps_wanted *wanted;       /* heads and queries of the maps; NULL: all. Read at the beginning */
-  heed_attention_taps *found;           /* receives these on success; its other fields do not change */
+  /* Batch items of different lengths: q [hq, total, d], k [hkv, rows, d], v [hkv, rows, dv], the scales [hkv,
+   * rows] and the output [hq, total, dv] have the rows of all items; masks and taps are those of [item_count,
+   * hq, longest l, longest s]. The list must live as long as the plan. NULL: the batch is a dimension. */
+  const struct heed__attention_item *items;
+  int64_t item_count;
+  unsigned taps;                  /* bits of the taps to compute: maps, present_key, present_value */
+  bool maps_only;                 /* the output is not written, and no numbers are drawn */
+  const heed_taps_wanted *wanted; /* heads and queries of the maps; NULL: all. Read at the beginning */
+  heed_attention_taps *found;     /* receives these on success; its other fields do not change */
   heed_tensor **stats; /* receives row_max and row_sum of each query, float32 [..., hq, l, 2]; or NULL */
   heed_tensor **kept;  /* receives which weights dropout kept, as heed__attention_saved has them; or NULL */
 } heed__attention_operands;
@@ -105,7 +117,8 @@ typedef struct heed__attention_plan {
   int outer_ndim;            /* of `outer` */
   int64_t span;              /* upper bound of the keys that a head can see; depends only on sizes and
                                 options */
-  heed__attention_task task; /* of head 0; other heads differ in pointers, lengths, slope and sink */
+  heed__attention_task task; /* of head 0; other heads differ in pointers, lengths, slope and sink. With
+                                items it has no rows of its own: query 0 and key 0 are those of all items */
 
   /* Results and tasks (plan.c, taps.c) */
   heed__result result, stats_result; /* the second if operands->stats */
@@ -139,8 +152,8 @@ typedef struct heed__attention_plan {
   heed__dropout dropout;
   heed__decode_division decode;
   heed__work work, decode_work, join_work, scan_work;
-  int64_t shape[HEED_MAX_DIMS];                               /* [batch..., hq, l, dv] */
-  int64_t outer[HEED_MAX_DIMS + 1];                           /* [batch..., hkv, group] without sizes of 1 */
+  int64_t shape[HEED_MAX_DIMS];     /* [batch..., hq, l, dv]; with items longest l */
+  int64_t outer[HEED_MAX_DIMS + 1]; /* [batch..., hkv, group] without sizes of 1 */
   ptrdiff_t step[HEED__ATTENTION_STRIDED][HEED_MAX_DIMS + 1]; /* strides over `outer`, in elements */
   heed_tensor mask;            /* attn_mask, or a view of widened_mask, with s keys */
   heed_tensor interval_header; /* the sizes of `intervals`, [..., l or 1, 2 · interval_count] */
@@ -327,7 +340,7 @@ heed_status heed__rope_gradient(heed_context *ctx, const char *function, const h
 HEED_MUST_USE
 bool heed__alibi_slopes(const heed__pace *pace, int64_t num_heads, float *slopes);
 
-/* ---- Key/value caches (kv_cache.c) ---- */
+/* ---- Key/value caches (kv_cache.c, kv_span.c) ---- */
 
 typedef enum heed__kv_part {
   HEED__KV_KEYS, /* [batch, num_kv_heads, rows, head_dim] */
@@ -337,7 +350,16 @@ typedef enum heed__kv_part {
   HEED__KV_PARTS
 } heed__kv_part;
 
-/* Row 0 holds token dropped + 1, and each row the next token. Without a window nothing is dropped. */
+/* What keys depend on beside the tokens: a cache that a file holds must be of the same. */
+enum { HEED__KV_PROBED = 16 };
+typedef struct heed__kv_origin {
+  char positions[320];          /* the settings of rotary positions, as text */
+  bool probed;                  /* the module has weights of its own, not a part in Lua */
+  float probe[HEED__KV_PROBED]; /* products of rows of W_key, spread over all, with a fixed vector */
+} heed__kv_origin;
+
+/* Of each batch item, row 0 holds token dropped + 1, and each row the next token. Without a window nothing is
+ * dropped. */
 struct heed_kv_cache {
   heed_context *context;
   int references;  /* of the owner and of heed_steps */
@@ -345,21 +367,35 @@ struct heed_kv_cache {
   int64_t batch, num_kv_heads, head_dim;
   int64_t capacity;    /* tokens; 0: no limit */
   int64_t window_left; /* keys before its own that a query sees; -1: all */
-  int64_t rows;        /* allocated */
-  int64_t length;      /* tokens seen */
-  int64_t dropped;     /* the first of these, which are no longer stored */
+  int64_t rows;        /* of all parts, unless the cache was loaded: then those of the file, until it grows */
+  int64_t length;      /* tokens seen, of the longest item */
+  int64_t *lengths;    /* tokens seen, [batch] */
+  int64_t *dropped;    /* the first of these, which are no longer stored, [batch] */
+  heed__attention_item *items; /* of the span that began last, [batch] */
   heed_dtype dtype;
+  bool int4; /* dtype is INT8, and rows of keys and values have two elements in a byte (kv_int4.c) */
   heed_tensor *part[HEED__KV_PARTS];
+  heed__kv_origin origin; /* set when the first tokens come */
+  /* The first `prefix` tokens of all items, [1, hkv, prefix…], not among `part`, which begin with the next
+   * one: `dropped` is then `prefix` for all. */
+  int64_t prefix;
+  heed_tensor *prefix_part[HEED__KV_PARTS];
+  int64_t shared_rows; /* the first rows of item 1 that other caches have as their prefix */
 };
 
-/* The keys and values of one forward pass: the visible ones of the cache, followed by the new ones. */
+/* The keys and values of one forward pass: the visible ones of the cache, followed by the new ones. An even
+ * span has the same numbers for all batch items. */
 typedef struct heed__kv_span {
   heed_kv_cache *cache;
-  int64_t change;                    /* of the cache when this began; a later change makes the span invalid */
-  int64_t skipped;                   /* tokens before the first visible one */
-  int64_t past, added;               /* tokens seen before, and new ones */
-  heed_tensor part[HEED__KV_PARTS];  /* views of past - skipped + added rows */
-  heed_tensor *made[HEED__KV_PARTS]; /* the rows, if the cache has too few free ones at its end; else NULL */
+  int64_t change; /* of the cache when this began; a later change makes the span invalid */
+  bool even;
+  bool moves;          /* the cache has too few free rows at its end: with a window, tokens are dropped */
+  int64_t skipped;     /* tokens before the first visible one; if not even, the least of all */
+  int64_t past, added; /* tokens seen before, and new ones; if not even, the most of all */
+  int64_t length;      /* visible and new ones, the most of all */
+  heed_tensor part[HEED__KV_PARTS];  /* views of the rows; if not even, [hkv, rows…] of all items */
+  heed_tensor *made[HEED__KV_PARTS]; /* copies of the rows, if they move, follow a prefix that is joined, or
+                                        are unpacked; else NULL */
 } heed__kv_span;
 
 /** An empty cache. config is complete: batch from 1 up; capacity 0 only with a window. Messages begin with
@@ -368,22 +404,52 @@ HEED_MUST_USE
 heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const heed_kv_cache_config *config,
                                int64_t num_kv_heads, int64_t head_dim, int64_t window_left,
                                heed_kv_cache **out);
+/** The same with the parts and lengths of a file, which it takes over if this succeeds. */
+HEED_MUST_USE
+heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
+                                      const heed_kv_cache_config *config, int64_t num_kv_heads,
+                                      int64_t head_dim, int64_t window_left,
+                                      heed_tensor *part[HEED__KV_PARTS], const int64_t *lengths,
+                                      const int64_t *dropped, heed_kv_cache **out);
+/** Begins an empty cache, which only the caller has so far, with the tokens of another one of batch 1, the
+ * same sizes, window and dtype, which are at most the capacity. Errors: MEMORY, CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__kv_cache_set_prefix(heed_kv_cache *c, const char *function, heed_kv_cache *other);
+/** A copy of a cache without a window, whose prefix is part of each item. Errors: as above. */
+HEED_MUST_USE
+heed_status heed__kv_cache_flatten(const heed_kv_cache *cache, const char *function, heed_kv_cache **out);
+/** Sets the rows of shorter items that a file stores with those of the longest to zeros. */
+void heed__kv_cache_clear_tails(heed_kv_cache *cache);
 /** Adds a reference, which heed_kv_cache_free releases. */
 heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache);
 
-/** Begins a span for `added` new tokens, which the caller has checked to fit. The cache does not change
- * before heed__kv_span_commit. Errors: MEMORY. */
+/** Checks a list int64 [batch]. Errors: SHAPE, DTYPE. */
+HEED_MUST_USE
+heed_status heed__kv_check_items(const heed_kv_cache *cache, const char *function, const char *argument,
+                                 const heed_tensor *list);
+/** Element i of such a list, from 0. */
+int64_t heed__kv_element(const heed_tensor *list, int64_t i);
+/** Whether all batch items have as many tokens, stored alike. */
+bool heed__kv_cache_is_even(const heed_kv_cache *cache);
+/** The tokens that can be appended to a batch item before rows move or the capacity is reached. */
+int64_t heed__kv_cache_headroom_of(const heed_kv_cache *cache, int64_t item);
+/** Begins a span for `added` new tokens of each item, or for added_each[i] of item i unless that is NULL,
+ * which the caller has checked to fit. The cache does not change before heed__kv_span_commit; its `items` are
+ * those of the span. apart: the span has no rows of the prefix, and is not even; otherwise a prefix becomes
+ * part of each item. Errors: MEMORY. (kv_span.c) */
 HEED_MUST_USE
 heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int64_t added,
-                                heed__kv_span *span);
+                                const int64_t *added_each, bool apart, heed__kv_span *span);
 /** Stores keys or values of new tokens, float32 [b, hkv, n, d] or without b: x's first item is item_first of
- * the batch, its first token is `first` of the added ones, both from 0. False if stopped at a cancellation
- * check, as heed__kv_span_read. */
+ * the batch, its first token is `first` of the added ones, both from 0. If the span is not even, x is of one
+ * item. False if stopped at a cancellation check, as heed__kv_span_read. */
 HEED_MUST_USE
 bool heed__kv_span_write(const heed__kv_span *span, heed__kv_part part, const heed_tensor *x,
                          int64_t item_first, int64_t first);
-/** Reads all keys or values of the span into dst, float32 [b, hkv, past - skipped + added, d] or without b.
- */
+/** x [d] times the Hadamard matrix by which rows in int4 were multiplied; twice: x. (kv_int4.c) */
+void heed__kv_turn(float *x, int64_t d);
+/** Reads all keys or values of the span into dst, float32 [b, hkv, length, d] or without b; zeros beyond an
+ * item's. */
 HEED_MUST_USE
 bool heed__kv_span_read(const heed__kv_span *span, heed__kv_part part, const heed_tensor *dst);
 /** A part of the span in *view, which is returned; without the batch dimension unless `batched`. */

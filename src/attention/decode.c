@@ -169,6 +169,7 @@ static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t fir
   for (int64_t r = 0; r < rows; r++) {
     const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
+    if (query >= head.query_length) continue; /* an item may have fewer */
     const int64_t of_all = bundle * p->decode.heads * p->group * p->query_length + first_row + r;
     join_row(p, area, r, &head, query, weights_of(p, heed__quotient(of_all, p->query_length), query));
   }
@@ -205,7 +206,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   heed__attention_task head = head_of(p, bundle, first_row);
   int64_t first, unused, last;
   heed__attention_window(&head, 0, &first, &unused);
-  heed__attention_window(&head, p->query_length - 1, &unused, &last);
+  heed__attention_window(&head, heed__max(head.query_length - 1, 0), &unused, &last);
   task.first = first + range * d->range;
   task.last = heed__min(task.first + d->range, last);
   task.k = head.k;
@@ -214,6 +215,10 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   for (int r = 0; r < task.rows; r++) {
     const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
+    if (query >= head.query_length) { /* an item may have fewer */
+      task.row[r] = (heed__decode_row){0};
+      continue;
+    }
     task.row[r] = (heed__decode_row){
         .q = head.q + query * head.q_row,
         .k = elements_between(head.k, task.k, task.k_dtype),

@@ -26,7 +26,8 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
                      int64_t *position) {
   heed__attention_move(task, p, head);
   task->first = first;
-  task->last = last;
+  task->last = heed__min(last, task->query_length); /* an item may have fewer */
+  if (task->first >= task->last) return true;
   task->dropout_mask = dropout_mask;
   task->scratch = scratch;
   if (p->fuses_weights && !heed__attention_tap(task, p, head)) task->weights = NULL;
@@ -295,11 +296,13 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   p->empty = true;
   heed_status status = heed__attention_check(p);
   if (status) goto failed;
-  status =
-      heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32, p->ndim, p->shape, false, 10,
-                         (const heed_tensor *const[]){
-                             operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask, o->kv_lengths,
-                             o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale});
+  const int64_t packed[] = {p->query_heads, operands->q->shape[operands->q->ndim - 2], p->value_size};
+  status = heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32,
+                              operands->items ? 3 : p->ndim, operands->items ? packed : p->shape, false, 10,
+                              (const heed_tensor *const[]){operands->q, p->k, p->v, o->attn_mask,
+                                                           operands->key_padding_mask, o->kv_lengths,
+                                                           o->alibi_slopes, o->sinks, operands->k_scale,
+                                                           operands->v_scale});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   if ((status = new_kept(p)) || (status = new_stats(p))) goto failed;

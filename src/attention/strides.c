@@ -63,7 +63,7 @@ static void set_window(heed__attention_task *t, const heed__attention_plan *p, i
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->query_length == 0) return 0;
-  if (!p->lengths)
+  if (!p->lengths && !p->operands->items)
     return heed__max(
         heed__min(p->key_length, p->query_length - 1 + t->window_end) - heed__max(t->window_begin, 0), 0);
   if (p->window_left >= p->key_length || p->window_right >= p->key_length) return p->key_length;
@@ -121,7 +121,7 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   const heed_tensor *padding = operands->key_padding_mask;
   heed__attention_task *t = &p->task;
   p->plain = !o->attn_mask && !p->intervals && !padding && !o->kv_lengths && !operands->k_scale &&
-             !operands->v_scale && !o->alibi_slopes && !o->sinks;
+             !operands->v_scale && !o->alibi_slopes && !o->sinks && !operands->items;
   set_outer(p);
   if (!p->plain) memset(p->step, 0, sizeof p->step);
   t->q = floats(operands->q);
@@ -180,6 +180,24 @@ static ptrdiff_t bytes_of(heed_dtype dtype, ptrdiff_t elements) {
   return elements * (ptrdiff_t)heed__element_bytes(dtype);
 }
 
+/* Moves a task to the rows of its item. */
+static void move_to_item(heed__attention_task *t, const heed__attention_plan *p,
+                         const heed__attention_item *item) {
+  const ptrdiff_t query = (ptrdiff_t)item->first_query, key = (ptrdiff_t)item->first_key;
+  const ptrdiff_t skipped = (ptrdiff_t)item->skipped;
+  t->q += query * t->q_row;
+  t->out += query * t->out_row;
+  t->k = (const char *)t->k + bytes_of(t->k_dtype, key * t->k_row);
+  t->v = (const char *)t->v + bytes_of(t->v_dtype, key * t->v_row);
+  if (t->k_scale) t->k_scale += key * t->k_scale_row;
+  if (t->v_scale) t->v_scale += key * t->v_scale_row;
+  if (t->visible) t->visible += skipped * t->visible_column;
+  if (t->bias) t->bias += skipped * t->bias_column;
+  if (t->padding) t->padding += skipped * t->padding_stride;
+  t->query_length = item->query_length;
+  set_window(t, p, item->key_length, p->offset + item->key_length - item->query_length);
+}
+
 /* Moves the operands that only some calls have. */
 static void move_others(heed__attention_task *t, const heed__attention_plan *p, int64_t head,
                         const ptrdiff_t at[HEED__ATTENTION_STRIDED]) {
@@ -197,6 +215,7 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
     const int64_t keys = heed__max(heed__min(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
     set_window(t, p, keys, p->offset + (p->operands->same_tokens ? 0 : keys - p->query_length));
   }
+  if (p->operands->items) move_to_item(t, p, &p->operands->items[heed__quotient(head, p->query_heads)]);
 }
 
 void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {

@@ -5,7 +5,18 @@
 
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
   const heed_mask *mask;
-  enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, GENERATOR_SLOT, KV_LENGTHS, KEY, VALUE, CACHE };
+  enum {
+    ATTN_MASK,
+    PADDING_MASK,
+    NEED_WEIGHTS,
+    GENERATOR_SLOT,
+    KV_LENGTHS,
+    KEY,
+    VALUE,
+    CACHE,
+    NEED_LSE,
+    LENGTHS
+  };
   heed_forward_options options = {
       .size = sizeof(heed_forward_options),
       .attn_mask = lheed_opt_attn_mask(L, first + ATTN_MASK, function, &mask),
@@ -15,6 +26,7 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
       .key = lheed_opt_tensor(L, first + KEY, function, "key"),
       .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
       .cache = lheed_opt_cache(L, first + CACHE, function, "cache"),
+      .lengths = lheed_opt_tensor(L, first + LENGTHS, function, "lengths"),
   };
   options.mask = mask;
   return options;
@@ -38,9 +50,9 @@ void lheed_forward_arguments(lua_State *L, int first, const char *function, cons
                 what);
   }
   lheed_options(L, function, first, names);
-  int at = first;
-  while (strcmp(names[at - first], "kv_lengths") != 0) at++;
-  lheed_opt_indices(L, at, function, "kv_lengths");
+  for (int at = first; names[at - first]; at++)
+    if (strcmp(names[at - first], "kv_lengths") == 0 || strcmp(names[at - first], "lengths") == 0)
+      lheed_opt_indices(L, at, function, names[at - first]);
 }
 
 /* Whether the forward of m calls modules of other classes, perhaps in Lua. */
@@ -126,8 +138,9 @@ static int read_forward(lua_State *L) {
   const heed_forward_options *options = &given;
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, taps));
   const heed_tensor *x = lheed_tensor(L, FORWARD_INPUT, class, "x");
-  LHEED_TRY(L, options->cache ? heed__attention_check_input(m, x)
-                              : heed__attention_check_forward((heed_module *)m, x, options));
+  LHEED_TRY(L, options->cache || options->lengths
+                   ? heed__attention_check_input(m, x, options->lengths != NULL)
+                   : heed__attention_check_forward((heed_module *)m, x, options));
   heed_context *ctx = lheed_get(L)->context;
   int64_t *heads = NULL, count;
   LHEED_TRY(L, heed__wanted_heads(ctx, class, chosen, a->num_heads, &heads, &count));

@@ -332,6 +332,19 @@ int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call);
 void lheed_push_shape(lua_State *L, const heed_tensor *x);
 void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
 
+/** The path at idx, as a C string. (lio.c) */
+const char *lheed_path(lua_State *L, int idx, const char *function);
+/** For a status other than OK: returns nil and the message about a file; raises other errors. (lio.c) */
+int lheed_file_failed(lua_State *L, heed_status status);
+/* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
+#define LHEED_TRY_FILE(L, status, call)                                                                      \
+  do {                                                                                                       \
+    *(status) = (call);                                                                                      \
+    if (*(status) == HEED_MEMORY) {                                                                          \
+      lheed_collect(L);                                                                                      \
+      *(status) = (call);                                                                                    \
+    }                                                                                                        \
+  } while (0)
 /** The generator, or the cache, at idx; NULL for nil. (lrandom.c, lcache.c) */
 heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);
 heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name);
@@ -428,9 +441,10 @@ void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
 /* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",       \
-      "need_lse"
-enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 9 };
-/** lheed_options for them; kv_lengths become a tensor. Raises for a second tensor by position. Allocates. */
+      "need_lse", "lengths"
+enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 10 };
+/** lheed_options for them; kv_lengths and lengths become tensors. Raises for a second tensor by position.
+ * Allocates. */
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);

@@ -154,26 +154,37 @@ function MultiHeadAttention:steps(x, options) end
 ---@class heed.CacheOptions
 ---@field batch? integer the batch size; 1 by default
 ---@field capacity? integer the largest number of tokens; by default context_length, or unbounded if the module has a smaller left window
----@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; "float32" by default
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8"|"int4" how keys and values are stored; by default as in prefix, or "float32"
+---@field prefix? heed.Cache a cache of batch 1 whose tokens all items begin with; shared, not copied, and read once for the whole batch
 
----An empty key-value cache for m(x, {cache = cache}). All memory is allocated immediately. With a left window, only the
+---A key-value cache for m(x, {cache = cache}), empty or with the tokens of prefix. All memory is allocated immediately. With a left window, only the
 ---tokens that can still be seen are kept, and a few more.
 ---@param options? heed.CacheOptions
 ---@return heed.Cache
 ---@nodiscard
 function MultiHeadAttention:new_cache(options) end
 
+---The cache that cache:save wrote. The file is mapped: rows are read when they are first used, and copied when tokens are
+---appended. Files of a module with other weights, sizes, positions or another window are refused.
+---@param path string
+---@return heed.Cache? cache
+---@return string? problem
+---@nodiscard
+function MultiHeadAttention:load_cache(path) end
+
 ---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
----127. A forward pass that fails leaves the cache unchanged.
+---127. int4 stores the rows turned by a Hadamard matrix, with the largest magnitude / 7. A forward pass that fails leaves the cache unchanged.
 ---@class heed.Cache
----@field length integer the number of tokens seen
+---@field length integer the number of tokens seen, of the longest item
+---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
 ---@field dtype string
 local Cache = {}
 
----Keeps the first n tokens only. With a left window, tokens that were dropped cannot be restored: this is an error.
----@param n integer from 0 to length
+---Keeps the first n tokens only, of all items or n[i] of item i. With a left window, tokens that were dropped cannot be
+---restored: this is an error.
+---@param n integer|heed.Indices from 0 to length; or a list [b] of numbers, each at most the length of the item
 ---@return heed.Cache self
 function Cache:truncate(n) end
 
@@ -181,6 +192,12 @@ function Cache:truncate(n) end
 ---@param indices heed.Indices [b]; an index may occur several times
 ---@return heed.Cache self
 function Cache:reorder(indices) end
+
+---Saves the cache as .safetensors, whole or not at all, for load_cache of a module with the same weights.
+---@param path string
+---@return true? saved
+---@return string? problem
+function Cache:save(path) end
 
 ---An independent copy of the cache.
 ---@return heed.Cache

@@ -35,6 +35,7 @@ function nn.is_module(value) end
 ---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
 ---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
+---@field lengths? heed.Indices with a cache, whose items may differ: the tokens of each item, and x is [total, d_in], those of all items one after the other
 ---@field need_lse? boolean return the log-sum-exp as info.lse
 
 ---Which intermediate results: a list of their names (all without any), the heads, and the queries: two numbers are a

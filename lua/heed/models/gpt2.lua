@@ -110,9 +110,10 @@ function GPT2:init(config)
   configs.draw(self, c, residual_scale(c.num_hidden_layers))
 end
 
---- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache.
-function GPT2:embed(ids, past)
-  local positions = core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
+--- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache or have these
+--- positions.
+function GPT2:embed(ids, past, positions)
+  positions = positions or core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
   local at = points_of(self)
   local tokens = at("hook_embed", self.token_embeddings(ids))
   return self.dropout(tokens + at("hook_pos_embed", self.position_embeddings(positions):expand(tokens.shape)))

@@ -205,6 +205,12 @@ local derive = core.frame(function(self, unit, x, forward, at, own, past)
   local class = E.class_name(self)
   local wrapper = class == "MultiHeadAttentionWrapper"
   local kept = own.keys.shape[1]
+  if forward.cache then -- its items may differ: the keys of shorter ones end with zeros
+    local window = class == "MultiHeadAttention" and unit.window or {}
+    local left = window.left and window.left < unit.context_length and window.left or past
+    kept = math.min(kept, math.min(past, left) + x.shape[x.ndim - 1])
+    own.keys, own.values = own.keys:narrow(1, 1, kept), own.values:narrow(1, 1, kept)
+  end
   local first = forward.cache and past + x.shape[x.ndim - 1] - kept or 0
   local r = rules_of(self, unit, forward, at.head, past, first)
   r.kept = kept
@@ -278,7 +284,9 @@ function explain.explain(self, x, options)
   at.head = head
   local own = at.query and operands.of_head(unit, x, forward, at, wrapper and self)
   if not own then
-    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then past = cache.length end
+    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then
+      past = cache.lengths[at.batch] or cache.length
+    end
     own = operands.of_pass(self, x, forward, at, headed, wrapper)
   end
   return derive(self, unit, x, forward, at, own, past)

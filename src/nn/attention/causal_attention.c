@@ -204,7 +204,7 @@ done:
 static heed_status causal_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                   heed_tensor **out, heed_attention_taps *taps) {
   const int64_t wanted = ((const heed__attention_module *)m)->softmax_dim;
-  heed_status status = heed__attention_check_input(m, x);
+  heed_status status = heed__attention_check_input(m, x, false);
   if (status != HEED_OK) return status;
   if (wanted > x->ndim || wanted < -x->ndim) {
     return heed__fail(m->context, HEED_INDEX,

@@ -4,7 +4,7 @@
 /* ---- Tokens ---- */
 
 static heed_status check_tokens(const heed_module *m, const char *argument, const char *setting, int64_t d,
-                                const heed_tensor *x) {
+                                const heed_tensor *x, bool packed) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const char *name = m->class->name;
   heed_status status = heed__check_dtype(m->context, name, argument, x, HEED_FLOAT32);
@@ -17,7 +17,7 @@ static heed_status check_tokens(const heed_module *m, const char *argument, cons
                       (long long)d);
   }
   const int64_t n = x->shape[x->ndim - 2];
-  if (a->context_length > 0 && n > a->context_length) {
+  if (a->context_length > 0 && n > a->context_length && !packed) {
     return heed__fail(m->context, HEED_SHAPE,
                       "%s: %s has %lld tokens; it must have at most %lld, the context_length", name, argument,
                       (long long)n, (long long)a->context_length);
@@ -25,8 +25,8 @@ static heed_status check_tokens(const heed_module *m, const char *argument, cons
   return HEED_OK;
 }
 
-heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x) {
-  return check_tokens(m, "x", "d_in", ((const heed__attention_module *)m)->d_in, x);
+heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x, bool packed) {
+  return check_tokens(m, "x", "d_in", ((const heed__attention_module *)m)->d_in, x, packed);
 }
 
 static heed_status check_without_key(const heed__attention_stages *p) {
@@ -45,7 +45,7 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   const heed__attention_module *a = (const heed__attention_module *)m;
   const char *name = m->class->name;
   const heed_tensor *key = p->options.key, *value = p->options.value;
-  heed_status status = heed__attention_check_input(m, x);
+  heed_status status = heed__attention_check_input(m, x, p->options.lengths != NULL);
   if (status != HEED_OK) return status;
   p->from[0] = p->from[1] = p->from[2] = x;
   if (key == NULL) return check_without_key(p);
@@ -60,10 +60,10 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   }
   p->from[1] = key;
   p->from[2] = value = value != NULL ? value : key;
-  if ((status = check_tokens(m, "key", "kdim", a->kdim, key)) != HEED_OK) return status;
+  if ((status = check_tokens(m, "key", "kdim", a->kdim, key, false)) != HEED_OK) return status;
   if (x->ndim != key->ndim || (x->ndim == 3 && x->shape[0] != key->shape[0]))
     return heed__fail_pair(m->context, name, "x", x, "key", key, "their sizes of the batch must be equal");
-  if ((status = check_tokens(m, "value", "vdim", a->vdim, value)) != HEED_OK) return status;
+  if ((status = check_tokens(m, "value", "vdim", a->vdim, value, false)) != HEED_OK) return status;
   if (!heed__same_shape(key->ndim - 1, key->shape, value->ndim - 1, value->shape))
     return heed__fail_pair(m->context, name, "key", key, "value", value,
                            "their sizes but the last must be equal");
@@ -79,8 +79,9 @@ heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed
                       "%s: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys",
                       p->m->class->name);
   }
-  return heed__module_check_cache(p->m, p->options.cache, x->ndim == 3 ? x->shape[0] : 1,
-                                  x->shape[x->ndim - 2]);
+  const int64_t batch = x->ndim == 3 ? x->shape[0] : 1;
+  return heed__module_check_cache(p->m, p->options.cache, p->added != NULL ? p->options.cache->batch : batch,
+                                  x->shape[x->ndim - 2], p->added);
 }
 
 /* Replaces a mask [..., keys] by its part from key `skipped` on, in *view or *made, which the caller frees.
@@ -111,12 +112,20 @@ static heed_status skip_keys(const heed_module *m, const char *argument, bool sh
 }
 
 heed_status heed__stages_skip_keys(heed__attention_stages *p) {
-  const int64_t skipped = p->span.skipped, keys = p->span.past + p->span.added;
+  const int64_t skipped = p->ragged ? 0 : p->span.skipped, keys = p->span.past + p->span.added;
   p->operands.skipped_keys = skipped;
-  if (skipped == 0) return HEED_OK;
-  const heed_status status = skip_keys(p->m, "attn_mask", true, skipped, keys, &p->operands.options.attn_mask,
-                                       &p->mask[0], &p->made[0]);
-  if (status != HEED_OK) return status;
-  return skip_keys(p->m, "key_padding_mask", false, skipped, keys, &p->operands.key_padding_mask, &p->mask[1],
-                   &p->made[1]);
+  if (p->span.length == keys || p->apart) return HEED_OK;
+  const heed_tensor **masks[] = {&p->operands.options.attn_mask, &p->operands.key_padding_mask};
+  heed_status status = skip_keys(p->m, "attn_mask", true, skipped, keys, masks[0], &p->mask[0], &p->made[0]);
+  if (status == HEED_OK)
+    status = skip_keys(p->m, "key_padding_mask", false, skipped, keys, masks[1], &p->mask[1], &p->made[1]);
+  if (status != HEED_OK || !p->ragged) return status;
+  for (int i = 0; i < 2; i++) { /* each item skips columns of its own */
+    const heed_tensor *mask = *masks[i];
+    if (mask == NULL || mask->ndim == 0 || mask->shape[mask->ndim - 1] == 1) continue;
+    if (mask != &p->mask[i]) heed__alias_on_stack(&p->mask[i], mask);
+    heed__narrow_on_stack(&p->mask[i], mask->ndim - 1, 0, p->span.length);
+    *masks[i] = &p->mask[i];
+  }
+  return HEED_OK;
 }
