@@ -411,6 +411,18 @@ return function(inputs)
     local m = heed.mask.documents { 20000, 40000 }
     return function() return heed.scaled_dot_product_attention(x, x, x, { attn_mask = m }) end
   end)
+  call("attention_partial", function()
+    local x = heed.rand(8, 8192, 64)
+    return function() return heed.attention_partial(x, x, x) end
+  end)
+  call("attention_merge", function()
+    local x, stats = heed.rand(500000, 64), heed.rand(500000, 2)
+    return function() return heed.attention_merge({ x, x, x, x }, { stats, stats, stats, stats }) end
+  end).seconds = 0.01
+  call("attention_merge of other strides", function()
+    local x, stats = same(1, 2 ^ 23, 64), same(1, 2 ^ 23, 2)
+    return function() return heed.attention_merge({ x, x }, { stats, stats }) end
+  end)
   call("attention with a window", function()
     local x = heed.rand(8, 100000, 64)
     return function() return heed.scaled_dot_product_attention(x, x, x, { window = { left = 500, right = 0 } }) end
