@@ -403,6 +403,44 @@ static void the_bits_of_a_row_do_not_depend_on_the_other_rows(void **state) {
   }
 }
 
+/* A window narrower than a block, so that most strips see one block and some see two. Keys and values that
+ * only rows before the first see are nan. */
+static void rows_with_a_window_do_not_depend_on_the_other_rows(void **state) {
+  (void)state;
+  static const int64_t widths[] = {1, 20, 128, 500};
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+    const parameters a = {.l = 1100, .s = 1100, .d = 16, .dv = 16, .ways = CAUSAL, .at_end = i % 2};
+    fixture s = set_up(&a);
+    s.task.window_begin = 1 - widths[i];
+    float *wanted = results(&s), *whole = results(&s), *parts = results(&s);
+    run(&heed__kernels_scalar, &s, 0, a.l, wanted);
+    for (int table = 0; table_at(table); table++) {
+      run(table_at(table), &s, 0, a.l, whole);
+      assert_close(whole, wanted, a.l * a.dv, 4e-6f);
+      for (int64_t first = 0, last = 7; first < a.l; first = last, last = first + 2 * (first % 150) + 5) {
+        if (last > a.l) last = a.l;
+        run(table_at(table), &s, first, last, parts + first * a.dv);
+      }
+      assert_memory_equal(whole, parts, (size_t)(a.l * a.dv) * sizeof *whole);
+    }
+    enum { FIRST = 700 };
+    for (int64_t j = 0; j < FIRST + 1 - widths[i]; j++) {
+      ((float *)s.area[K].data)[j * s.task.k_row + 3] = NAN;
+      ((float *)s.area[V].data)[j * s.task.v_row + 5] = NAN;
+    }
+    for (int table = 0; table_at(table); table++) {
+      run(table_at(table), &s, 0, a.l, whole);
+      run(table_at(table), &s, FIRST, a.l, parts);
+      assert_memory_equal(whole + FIRST * a.dv, parts, (size_t)((a.l - FIRST) * a.dv) * sizeof *whole);
+      assert_close(parts, wanted + FIRST * a.dv, (a.l - FIRST) * a.dv, 4e-6f);
+    }
+    free(wanted);
+    free(whole);
+    free(parts);
+    tear_down(&s);
+  }
+}
+
 static heed_tensor *normal(heed_context *ctx, int ndim, const int64_t *shape) {
   heed_tensor *x = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, ndim, shape, &x));
@@ -477,6 +515,7 @@ int main(void) {
       cmocka_unit_test(hidden_keys_change_no_bit),
       cmocka_unit_test(visible_nan_and_inf_reach_the_result),
       cmocka_unit_test(the_bits_of_a_row_do_not_depend_on_the_other_rows),
+      cmocka_unit_test(rows_with_a_window_do_not_depend_on_the_other_rows),
       TEST(the_number_of_threads_changes_no_bit),
       TEST(there_may_be_more_threads_than_tasks),
       TEST(long_sequences_need_little_memory),

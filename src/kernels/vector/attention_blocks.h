@@ -27,7 +27,7 @@ _Static_assert(ATTEND_WORD % V_LANES == 0 && ATTEND_BLOCK % ATTEND_TILE == 0,
 typedef struct attend_work {
   const heed__attention_task *t;
   int64_t rows;    /* whole strips */
-  int64_t held;    /* rows kept in the scratch: all; with a single block of keys, one strip */
+  int64_t held;    /* rows in the scratch: a strip that begins and ends in a block, then those that wait */
   int64_t columns; /* of values, in whole vectors */
   int64_t block;   /* keys, whole tiles */
   float *q;        /* [held, d], scaled */
@@ -42,9 +42,11 @@ typedef struct attend_work {
   int64_t *packed; /* the first key of the packed block; -1: none is packed */
 } attend_work;
 
-/* A strip's rows in the scratch. */
+/* A strip's rows in the scratch. All strips whose keys are in one block share the same memory, which stays in
+ * the first-level cache. */
 typedef struct attend_strip {
   int64_t row;              /* its first, counted from the task's first */
+  int64_t from, to;         /* the first and the last block with keys that it may see, of the task's */
   float *q, *out;           /* [ATTEND_STRIP, d] and [ATTEND_STRIP, columns] */
   float *row_max, *row_sum; /* [ATTEND_STRIP] */
 } attend_strip;
@@ -80,7 +82,7 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
   while (a->block > ATTEND_TILE && a->block / 2 * longest >= (int64_t)ATTEND_BLOCK * ATTEND_BLOCK_DIMS / 2)
     a->block /= 2;
   if (a->block > keys) a->block = keys;
-  a->held = t->key_length <= a->block ? ATTEND_STRIP : a->rows;
+  a->held = ATTEND_STRIP + (t->key_length <= a->block ? 0 : a->rows);
   size_t floats = 0;
 #define AREA(name, size)                                                                                     \
   a->name = base ? base + floats : NULL;                                                                     \
@@ -100,12 +102,21 @@ static size_t lay_out(attend_work *a, const heed__attention_task *t, float *base
   return floats;
 }
 
-/* The strip from `row` on. With a single block of keys (!waits) all strips share the same memory, which stays
- * in the first-level cache. */
-static attend_strip strip_of(const attend_work *a, int64_t row, bool waits) {
-  const int64_t at = waits ? row : 0;
-  return (attend_strip){row, a->q + at * a->t->head_size, a->out + at * a->columns, a->row_max + at,
-                        a->row_sum + at};
+/* The strip from `row` on, of a task with that number of blocks, from key `start` on. */
+static attend_strip strip_of(const attend_work *a, int64_t row, int64_t start, int64_t blocks) {
+  const heed__attention_task *t = a->t;
+  int64_t from = 0, to = 0;
+  if (blocks > 1 && t->intervals) { /* blocks between intervals may be skipped, but not the first and last */
+    to = blocks - 1;
+  } else if (blocks > 1) {
+    int64_t first, last;
+    heed__attention_hull(t, t->first + row, heed__min(t->first + row + ATTEND_STRIP, t->last), &first, &last);
+    from = first < last ? (first - start) / a->block : 0;
+    to = first < last ? (last - 1 - start) / a->block : 0;
+  }
+  const int64_t at = from == to ? 0 : ATTEND_STRIP + row;
+  return (attend_strip){
+      row, from, to, a->q + at * t->head_size, a->out + at * a->columns, a->row_max + at, a->row_sum + at};
 }
 
 /* ---- Packing ---- */
@@ -163,7 +174,7 @@ static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n
 static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const bool stored = t->k_dtype != HEED_FLOAT32;
-  for (int64_t j = round_down(e->begin, ATTEND_TILE); j < round_up(e->count, ATTEND_TILE); j += V_LANES) {
+  for (int64_t j = round_down(e->begin, V_LANES); j < e->count; j += V_LANES) {
     const int64_t from = heed__max(e->begin - j, 0), to = heed__min(e->count - j, V_LANES);
     if (t->k_column == 1) {
       const int64_t soon = j + ATTEND_KEYS_AHEAD;
@@ -317,7 +328,8 @@ static void clear_outside(uint16_t *words, int64_t n, const int32_t *intervals, 
 }
 
 /* Sets the words of keys from…to-1 for query i, row r of the strip. */
-static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to) {
+V_INLINE void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to,
+                      const bool masked) {
   const heed__attention_task *t = a->t;
   const int64_t n = (to - from + ATTEND_WORD - 1) / ATTEND_WORD, first = e->first + from;
   uint16_t *words = e->bit[r] + from / ATTEND_WORD;
@@ -325,11 +337,13 @@ static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t fro
   heed__attention_bounds(t, i, &start, &end);
   start -= first;
   end = heed__min(end, e->first + e->count) - first;
-  for (int64_t w = 0; w < n; w++) {
+  words[0] = (uint16_t)bits_between(start, end);
+  if (n > 1) words[1] = (uint16_t)bits_between(start - ATTEND_WORD, end - ATTEND_WORD);
+  for (int64_t w = 2; w < n; w++)
     words[w] = (uint16_t)bits_between(start - w * ATTEND_WORD, end - w * ATTEND_WORD);
-  }
   if (t->interval_count > 1)
     clear_outside(words, n, heed__attention_intervals(t, i), t->interval_count, first);
+  if (!masked) return;
   if (t->visible)
     clear_bits(words, n, t->visible + i * t->visible_row + first * t->visible_column, t->visible_column, end,
                0);
@@ -337,6 +351,19 @@ static void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t fro
     clear_bits(words, n, t->padding + first * t->padding_stride, t->padding_stride, end, 0xffffu);
   for (int64_t w = 0; t->bias && w < n; w++)
     words[w] &= (uint16_t)bits_above_minus_infinity(a->bias + r * ATTEND_STRIDE + from + w * ATTEND_WORD);
+}
+
+/* The same for all rows of the strip from query i0 on. */
+V_INLINE void see_rows(const attend_work *a, seen *e, int64_t i0, int64_t from, int64_t to,
+                       const bool masked) {
+  for (int r = 0; from < to && r < ATTEND_STRIP; r++)
+    see_row(a, e, heed__min(i0 + r, a->t->last - 1), r, from, to, masked);
+}
+static void see_window(const attend_work *a, seen *e, int64_t i0, int64_t from, int64_t to) {
+  see_rows(a, e, i0, from, to, false);
+}
+static void see_masked(const attend_work *a, seen *e, int64_t i0, int64_t from, int64_t to) {
+  see_rows(a, e, i0, from, to, true);
 }
 
 /* Tightens the bounds by the bits: low and high exclude the leading and trailing words that no row sees, and
@@ -464,10 +491,9 @@ static void see(const attend_work *a, seen *e, int64_t i0) {
                         e->low, e->high);
   if (masked || e->sure_first >= e->sure_last) e->sure_first = e->sure_last = e->low;
   if (e->sure_first <= e->low && e->sure_last >= e->high) return;
-  for (int r = 0; r < ATTEND_STRIP; r++) {
-    if (e->low < e->sure_first) see_row(a, e, row_of(t, i0 + r), r, e->low, e->sure_first);
-    if (e->sure_last < e->high) see_row(a, e, row_of(t, i0 + r), r, e->sure_last, e->high);
-  }
+  const bool shown = !t->visible && !t->padding && !t->bias;
+  (shown ? see_window : see_masked)(a, e, i0, e->low, e->sure_first);
+  (shown ? see_window : see_masked)(a, e, i0, e->sure_last, e->high);
   if (masked) trim(e);
 }
 
