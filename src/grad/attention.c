@@ -64,9 +64,9 @@ heed_status heed__scaled_dot_product_attention_backward(heed__backward *b) {
 
 /* Only functions of row_max + log(row_sum) have gradients: if g is that of the logarithm, those of row_max
  * and row_sum are g and g / row_sum. Others would need the one key with the largest score. */
-enum { SUM_ROWS = 1 << 12 }; /* between two cancellation checks */
-#define SUM_TOLERANCE 1e-3f
-#define SUM_NOISE     1e-4f /* of the largest gradient: others may be what remains of a sum */
+enum { STATS_ROWS = 1 << 12 }; /* between two cancellation checks */
+#define STATS_TOLERANCE 1e-3f
+#define STATS_NOISE     1e-4f /* of the largest gradient: others may be what remains of a sum */
 
 static heed_status read_sums(const heed__backward *b, int64_t n, const float *stats, const float *d,
                              float *lse, float *dlse) {
@@ -76,10 +76,11 @@ static heed_status read_sums(const heed__backward *b, int64_t n, const float *st
     const float row_sum = stats[2 * i + 1], of_max = d[2 * i], of_sum = row_sum * d[2 * i + 1];
     lse[i] = stats[2 * i] + logf(row_sum);
     dlse[i] = row_sum != 0.0f ? of_sum : 0.0f;
-    if (i % SUM_ROWS == SUM_ROWS - 1 && heed__is_due(&b->ctx->pace))
+    if (i % STATS_ROWS == STATS_ROWS - 1 && heed__is_due(&b->ctx->pace))
       return heed__stopped(b->ctx, b->function);
     const float most = fmaxf(fabsf(of_max), fabsf(of_sum));
-    if (row_sum == 0.0f || !(fabsf(of_max - of_sum) > SUM_TOLERANCE * most + SUM_NOISE * largest)) continue;
+    if (row_sum == 0.0f || !(fabsf(of_max - of_sum) > STATS_TOLERANCE * most + STATS_NOISE * largest))
+      continue;
     return heed__fail(
         b->ctx, HEED_ARGUMENT,
         "%s: the gradients of the row_max and row_sum of a query are %s and %s, with row_sum %s; "
