@@ -1014,6 +1014,23 @@ HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor
                                             const heed_tensor *v, const heed_attention_options *options,
                                             heed_tensor **out, heed_attention_taps *taps);
 
+/** The same for packed sequences of different lengths, one after another, without padding: q [total, hq, d],
+ * k [total_keys, hkv, d], v [total_keys, hkv, dv], out [total, hq, dv]. lengths, int64 [b], are those of the
+ * sequences in q, and their sum is `total`; key_lengths likewise for k and v, NULL: as lengths. A query sees
+ * the keys of its own sequence alone, by positions that count within it: offset is its key length - its
+ * length. attn_mask broadcasts to [hq, total, s] with s the largest key length, as do the maps of taps, whose
+ * elements behind the keys of a sequence are 0 (logits, weights) or -inf (biased_logits); lse is [hq, total].
+ * Dropout draws for one sequence after another. Not with past keys and kv_lengths. Errors: as above, INDEX. */
+HEED_CALL heed_varlen_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                const heed_tensor *v, const heed_tensor *lengths,
+                                const heed_tensor *key_lengths, const heed_attention_options *options,
+                                heed_tensor **out, heed_attention_taps *taps);
+/** Packs sequences x [b, n, ...] of these lengths, int64 [b], each from 0 to n: [total, ...]. unpack does the
+ * opposite, with zeros behind each sequence: n 0: the largest length. Errors: SHAPE, DTYPE, INDEX, MEMORY. */
+HEED_CALL heed_pack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths, heed_tensor **out);
+HEED_CALL heed_unpack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths, int64_t n,
+                      heed_tensor **out);
+
 /* ---- Rotary positions (attention/rope.c, attention/alibi.c) ---- */
 
 typedef enum heed_rope_scaling {

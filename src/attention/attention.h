@@ -33,6 +33,9 @@ typedef struct heed__attention_operands {
   bool
       same_tokens; /* queries and keys are of the same tokens, so that lengths do not shift query positions */
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
+  /* Packed sequences: int64 [b], whose sums are the rows of q and of k; key_lengths NULL: as lengths. Then
+   * there is no batch, rows of attn_mask and maps are those of q, and their keys count within the sequence. */
+  const heed_tensor *lengths, *key_lengths;
   unsigned taps;                        /* bits of the taps to compute: maps, present_key, present_value */
   bool maps_only;                       /* the output is not written, and no numbers are drawn */
   const heed_taps_wanted *wanted;       /* heads and queries of the maps; NULL: all. Read at the beginning */
@@ -73,8 +76,16 @@ typedef struct heed__decode_division {
   int64_t block; /* keys that the kernel processes between two yield points */
 } heed__decode_division;
 
+/* A packed sequence: its rows of q and of k, from 0. A unit is a head of a sequence with at most plan.rows of
+ * its rows; units are numbered by sequence, then by head. */
+typedef struct heed__attention_item {
+  int64_t query, query_length, key, key_length;
+  int64_t unit; /* its first one */
+} heed__attention_item;
+
 /* A call from its checked operands to its tasks. A head is one query head of one batch item, numbered from 0
- * in the order of [batch..., hq]. Each `group` consecutive heads share a key head. */
+ * in the order of [batch..., hq]. Each `group` consecutive heads share a key head. With packed sequences,
+ * these are the batch items; then l is the sum of their lengths, and s the largest number of keys. */
 typedef struct heed__attention_plan {
   heed_context *context;
   const heed__attention_operands *operands;
@@ -90,7 +101,9 @@ typedef struct heed__attention_plan {
   int64_t window_left, window_right; /* with causality; INT64_MAX: no bound */
   const heed_tensor *k, *v;          /* the operands', or `joined`: past keys and values followed by them */
   heed_tensor *joined[2];
-  heed_tensor *widened_mask; /* attn_mask with s keys; NULL if it had them */
+  heed_tensor *widened_mask;   /* attn_mask with s keys; NULL if it had them */
+  heed__attention_item *items; /* item_count of them and an end (varlen.c); NULL: not packed */
+  int64_t item_count;
 
   /* Strides (strides.c) */
   const int64_t *lengths;      /* of head 0; or NULL */
@@ -117,12 +130,14 @@ typedef struct heed__attention_plan {
   bool fuses_weights;   /* the attention kernel writes the only map, that of the weights */
   bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
-  int64_t rows, blocks; /* of a task; tasks of a head */
+  int64_t rows, blocks; /* of a task, or of a unit; tasks of a head */
+  int64_t units, units_of_task; /* of packed sequences */
   float *scratch;       /* `area` floats for each slot, followed by the dropout_mask of a task */
   size_t area;
   float *allocated[2]; /* `scratch` and decode.parts, unless the caller's buffer holds them */
-  /* in_order: the current task, the kernel's position in it, the number of dropout factors drawn for it. */
-  int64_t current, position, drawn;
+  /* in_order: the current task or unit, its packed sequence, the kernel's position in it, the number of
+   * dropout factors drawn for it. */
+  int64_t current, current_item, position, drawn;
   bool drawing;      /* `dropout` has begun */
   heed_tensor *kept; /* moved to operands->kept at the end */
 
@@ -219,7 +234,8 @@ heed_status heed__attention_backward(heed_context *ctx, const heed__attention_op
                                      unsigned wanted, heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
 
 /* What is recorded of a call beside its inputs. Its recorded inputs are those above, then kv_lengths,
- * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale. */
+ * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the lengths of packed
+ * sequences. */
 typedef struct heed__attention_values {
   heed_attention_options options; /* without tensors */
   int64_t offset;
@@ -232,6 +248,8 @@ enum {
   HEED__ATTENTION_RECORDED_KEPT,
   HEED__ATTENTION_RECORDED_K_SCALE,
   HEED__ATTENTION_RECORDED_V_SCALE,
+  HEED__ATTENTION_RECORDED_ITEM_LENGTHS,
+  HEED__ATTENTION_RECORDED_ITEM_KEY_LENGTHS,
   HEED__ATTENTION_RECORDED
 };
 

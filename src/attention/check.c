@@ -222,6 +222,7 @@ heed_status heed__attention_check(heed__attention_plan *p) {
   if (operands->options.past_key || operands->options.past_value) {
     if ((status = add_past(p))) return status;
   }
+  if ((status = heed__attention_check_items(p))) return status;
   if ((status = heed__attention_check_masks(p))) return status;
   heed__attention_set_strides(p);
   return HEED_OK;

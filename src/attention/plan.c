@@ -11,11 +11,15 @@ enum {
   DRAWN = 1 << 18,    /* maximum floats of a task's dropout_mask, unless it has one row */
   KEPT = 1 << 19,     /* maximum floats of queries and outputs in a task's scratch, unless it has few rows */
   MOST_ROWS = 2048,   /* upper bound of the rows and keys in a task's scratch */
+  UNITS_WORK = 1 << 20, /* multiply-adds of a task of several units */
   WAKING = 1 << 17,   /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
 /* Positions from here on are in the pass that writes taps. */
-#define TAPPED ((int64_t)1 << 62)
+#define TAPPED ((int64_t)1 << 38)
+
+/* Positions of a task of packed sequences: its unit, then the position in it. */
+#define UNIT_SHIFT 40
 
 /* ---- Running ---- */
 
@@ -29,7 +33,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   task->last = last;
   task->dropout_mask = dropout_mask;
   task->scratch = scratch;
-  if (p->lse) task->lse = p->lse + head * p->query_length;
+  if (p->lse) task->lse = p->lse + heed__attention_first_row(p, head);
   if (p->fuses_weights && !heed__attention_tap(task, p, head)) task->weights = NULL;
   if (*position < TAPPED) {
     if (!p->decoded && !p->operands->maps_only && !p->kernels->attention(task, pace, position)) return false;
@@ -39,6 +43,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   heed__attention_task tapped = *task;
   tapped.out = tapped.lse = NULL;
   if (!heed__attention_tap(&tapped, p, head)) return true;
+  if (p->items && p->map_queries) heed__attention_in_all_rows(&tapped, p, head);
   int64_t at = *position - TAPPED;
   const bool done =
       p->kernels == &heed__kernels_scalar && !p->map_queries
@@ -62,6 +67,35 @@ static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
                   position);
 }
 
+/* The head and the rows of a unit; *item is its packed sequence or an earlier one, and becomes its own. */
+static int64_t head_of_unit(const heed__attention_plan *p, int64_t unit, int64_t *item, int64_t *first,
+                            int64_t *last) {
+  while (unit >= p->items[*item + 1].unit) ++*item;
+  const heed__attention_item *own = &p->items[*item];
+  const int64_t blocks = heed__parts(own->query_length, p->rows), of_item = unit - own->unit;
+  const int64_t head = heed__quotient(of_item, blocks);
+  *first = (of_item - head * blocks) * p->rows;
+  *last = heed__min(own->query_length, *first + p->rows);
+  return *item * p->query_heads + head;
+}
+
+/* Packed sequences: units_of_task units. */
+static bool run_units(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__attention_plan *p = argument;
+  const int64_t begin = i * p->units_of_task, end = heed__min(begin + p->units_of_task, p->units);
+  int64_t unit = begin + (*position >> UNIT_SHIFT), at = *position & (((int64_t)1 << UNIT_SHIFT) - 1);
+  int64_t item = heed__attention_item_of(p, unit), first, last;
+  heed__attention_task task = p->task;
+  for (; unit < end; unit++, at = 0) {
+    const int64_t head = head_of_unit(p, unit, &item, &first, &last);
+    const bool done = run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area,
+                               p->work.pace, &at);
+    *position = done ? (unit + 1 - begin) << UNIT_SHIFT : (unit - begin) << UNIT_SHIFT | at;
+    if (!done || (unit + 1 < end && heed__should_yield(p->work.pace))) return false;
+  }
+  return true;
+}
+
 /* Draws the dropout_mask of the current task; false if it stopped at a yield point. */
 static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, const heed__pace *pace) {
   if (!p->drawing) {
@@ -80,14 +114,20 @@ static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, co
   return true;
 }
 
+/* The keys of a head. */
+static int64_t keys_of(const heed__attention_plan *p, int64_t head) {
+  return p->items ? p->items[heed__quotient(head, p->query_heads)].key_length : p->key_length;
+}
+
 /* Keeps which weights of rows first…last-1 of a head remain, for the gradients. */
 static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, int64_t head, int64_t first,
                        int64_t last) {
-  const int64_t words = heed__attention_kept_words(p->key_length);
-  uint16_t *word = (uint16_t *)(void *)p->kept->data + (head * p->query_length + first) * words;
-  for (; first < last; first++) {
-    for (int64_t j = 0; j < p->key_length; j += 16) {
-      const int64_t n = heed__min(p->key_length - j, 16);
+  const int64_t words = heed__attention_kept_words(p->key_length), keys = keys_of(p, head);
+  uint16_t *row = (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, head) + first) * words;
+  for (; first < last; first++, row += words) {
+    uint16_t *word = row;
+    for (int64_t j = 0; j < keys; j += 16) {
+      const int64_t n = heed__min(keys - j, 16);
       unsigned bits = 0;
       for (int64_t b = 0; b < n; b++) bits |= (unsigned)(*dropout_mask++ != 0.0f) << b;
       *word++ = (uint16_t)bits;
@@ -98,14 +138,19 @@ static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask,
 /* Head by head, in the order of dropout's draws. */
 static bool run_in_order(heed__attention_plan *p) {
   const heed__pace *pace = &p->context->pace;
-  const int64_t tasks = p->blocks * p->heads;
+  const int64_t tasks = p->items ? p->units : p->blocks * p->heads;
   heed__attention_task task = p->task;
   float *dropout_mask = p->drops ? p->scratch + p->area : NULL;
   while (p->current < tasks) {
-    const int64_t head = heed__quotient(p->current, p->blocks),
-                  first = (p->current - head * p->blocks) * p->rows;
-    const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
-    if (p->drops && !draw(p, dropout_mask, (last - first) * p->key_length, pace)) return false;
+    int64_t head, first, last;
+    if (p->items) {
+      head = head_of_unit(p, p->current, &p->current_item, &first, &last);
+    } else {
+      head = heed__quotient(p->current, p->blocks);
+      first = (p->current - head * p->blocks) * p->rows;
+      last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
+    }
+    if (p->drops && !draw(p, dropout_mask, (last - first) * keys_of(p, head), pace)) return false;
     if (p->kept && p->position == 0) keep_drawn(p, dropout_mask, head, first, last);
     if (!run_rows(p, &task, head, first, last, dropout_mask, p->scratch, pace, &p->position)) return false;
     p->position = p->drawn = 0;
@@ -128,7 +173,7 @@ double heed__attention_plan_progress(const heed__attention_plan *p) {
   if (p->empty) return 0;
   if (p->decoded) return heed__work_progress(&p->decode_work);
   if (!p->in_order) return heed__work_progress(&p->work);
-  return (double)p->current / (double)heed__max(p->blocks * p->heads, 1);
+  return (double)p->current / (double)heed__max(p->items ? p->units : p->blocks * p->heads, 1);
 }
 
 /* ---- Dividing ---- */
@@ -146,11 +191,16 @@ static int64_t blocks_of(const heed__attention_plan *p, int64_t rows) {
   return heed__quotient(p->query_length + rows - 1, rows);
 }
 
-static int64_t rows_of_task(const heed__attention_plan *p, int64_t workers) {
+/* The tasks, or the units of packed sequences, with that number of rows. */
+static int64_t count_tasks(heed__attention_plan *p, int64_t rows) {
+  return p->items ? heed__attention_number_units(p, rows) : blocks_of(p, rows) * p->heads;
+}
+
+static int64_t rows_of_task(heed__attention_plan *p, int64_t workers) {
   int64_t rows = ROWS;
   while (rows > 6 && rows > heed__quotient(KEPT, p->head_size + p->value_size + 1)) rows /= 2;
   if (p->drops && rows > DRAWN / p->key_length) rows = DRAWN / p->key_length > 0 ? DRAWN / p->key_length : 1;
-  while (workers > 1 && rows > LEAST_ROWS && blocks_of(p, rows) * p->heads < TASKS * workers) rows /= 2;
+  while (workers > 1 && rows > LEAST_ROWS && count_tasks(p, rows) < TASKS * workers) rows /= 2;
   return rows < p->query_length ? rows : p->query_length;
 }
 
@@ -164,7 +214,7 @@ static bool is_scalar(const heed__attention_plan *p) {
  */
 static int workers_for(const heed__attention_plan *p, double keys) {
   const double work =
-      (double)p->heads * (double)p->query_length * keys * (double)(p->head_size + p->value_size);
+      (double)heed__attention_all_rows(p) * keys * (double)(p->head_size + p->value_size);
   return work < WAKING ? 1 : heed__workers(p->context);
 }
 
@@ -215,14 +265,26 @@ static heed_status begin_decode(heed__attention_plan *p, heed__attention_scratch
   return HEED_OK;
 }
 
+/* Enough units of packed sequences to make the cost of a task small, but TASKS tasks for each worker. */
+static int64_t units_of_task(const heed__attention_plan *p, int64_t workers) {
+  double work = 0;
+  for (int64_t i = 0; i < p->item_count; i++)
+    work += (double)p->items[i].query_length * (double)(p->items[i].key_length + 1);
+  work *= (double)p->query_heads * (double)(p->head_size + p->value_size + 1);
+  const double least = workers > 1 ? (double)(TASKS * workers) : 1, tasks = work / UNITS_WORK;
+  const int64_t units = (int64_t)((double)p->units / (tasks > least ? tasks : least));
+  return units > 1 ? units : 1;
+}
+
 /* Chooses kernels and tasks; the output and the taps are allocated. */
 static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scratch) {
-  const bool scalar = is_scalar(p), small = scalar || heed__attention_is_small(&p->task);
+  const bool scalar = !p->items && is_scalar(p);
+  const bool small = !p->items && (scalar || heed__attention_is_small(&p->task));
   p->kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(p->context);
   p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
-  if (!p->drops && !p->operands->maps_only && heed__attention_is_decode(p)) {
+  if (!p->drops && !p->operands->maps_only && !p->items && heed__attention_is_decode(p)) {
     if (heed__wants_weights_only(p)) {
       p->decodes_weights = true;
       p->tapped = false;
@@ -238,8 +300,11 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   const int most_workers = p->in_order ? 1 : workers_for(p, (double)p->span);
   p->rows = rows_of_task(p, most_workers);
   p->blocks = blocks_of(p, p->rows);
+  if (p->items) p->units = heed__attention_number_units(p, p->rows);
   if (p->in_order) return new_scratch(p, 1, scratch);
-  heed__work_begin(p->context, &p->work, most_workers, p->blocks * p->heads, run_task, p);
+  if (p->items) p->units_of_task = units_of_task(p, most_workers);
+  const int64_t tasks = p->items ? heed__parts(p->units, p->units_of_task) : p->blocks * p->heads;
+  heed__work_begin(p->context, &p->work, most_workers, tasks, p->items ? run_units : run_task, p);
   p->divided = true;
   return new_scratch(p, p->work.slots, scratch);
 }
@@ -250,7 +315,8 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
 static heed_status new_kept(heed__attention_plan *p) {
   const int64_t words = heed__attention_kept_words(p->key_length);
   if (!p->operands->kept || p->operands->options.dropout_p <= 0) return HEED_OK;
-  const size_t bytes = heed__array_bytes((uint64_t)p->heads, sizeof(uint16_t));
+  const int64_t heads = p->items ? p->query_heads : p->heads;
+  const size_t bytes = heed__array_bytes((uint64_t)heads, sizeof(uint16_t));
   int64_t shape[] = {(int64_t)bytes, p->query_length, words};
   return heed__tensor_new(p->context, p->operands->function, HEED_BOOL, 3, shape, &p->kept);
 }
@@ -267,10 +333,11 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   heed_status status = heed__attention_check(p);
   if (status) goto failed;
   status =
-      heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32, p->ndim, p->shape, false, 10,
+      heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32, p->ndim, p->shape, false, 12,
                          (const heed_tensor *const[]){
                              operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask, o->kv_lengths,
-                             o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale});
+                             o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale,
+                             operands->lengths, operands->key_lengths});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   if ((status = new_kept(p))) goto failed;
@@ -298,8 +365,6 @@ heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status
     *p->operands->kept = p->kept;
   else
     heed_tensor_free(p->kept);
-  heed_tensor_free(p->widened_mask);
-  heed_tensor_free(p->joined[0]);
-  heed_tensor_free(p->joined[1]);
+  heed__attention_free_operands(p);
   return status;
 }

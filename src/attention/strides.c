@@ -25,6 +25,7 @@ static void set_outer(heed__attention_plan *p) {
     p->heads *= size;
     if (size != 1) p->outer[p->outer_ndim++] = size;
   }
+  if (p->items) p->heads *= p->item_count;
 }
 
 /* Sets the strides of x over p->outer. x is [batch..., heads, inner...] with `inner` inner dimensions, or
@@ -50,20 +51,20 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
 static void set_window(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
   t->valid_keys = keys;
   t->offset = offset;
-  t->window_begin = p->window_left >= offset + p->query_length
-                        ? -p->query_length
-                        : heed__min(offset - p->window_left, p->key_length);
-  t->window_end = p->window_right >= p->key_length - offset
-                      ? p->key_length
-                      : heed__max(offset + p->window_right + 1, -p->query_length);
+  t->window_begin = p->window_left >= offset + t->query_length
+                        ? -t->query_length
+                        : heed__min(offset - p->window_left, t->key_length);
+  t->window_end = p->window_right >= t->key_length - offset
+                      ? t->key_length
+                      : heed__max(offset + p->window_right + 1, -t->query_length);
 }
 
-/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths, an
- * upper bound. */
+/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths or
+ * packed sequences, an upper bound. */
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->query_length == 0) return 0;
-  if (!p->lengths)
+  if (!p->lengths && !p->items)
     return heed__max(
         heed__min(p->key_length, p->query_length - 1 + t->window_end) - heed__max(t->window_begin, 0), 0);
   if (p->window_left >= p->key_length || p->window_right >= p->key_length) return p->key_length;
@@ -189,9 +190,30 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   }
 }
 
+/* Moves the task of a head to a packed sequence. */
+static void move_to_item(heed__attention_task *t, const heed__attention_plan *p,
+                         const heed__attention_item *item) {
+  const ptrdiff_t query = (ptrdiff_t)item->query, key = (ptrdiff_t)item->key;
+  const int64_t l = item->query_length, s = item->key_length;
+  t->query_length = l;
+  t->key_length = s;
+  t->map_spare = p->key_length - s;
+  t->q += query * t->q_row;
+  t->k = (const char *)t->k + bytes_of(t->k_dtype, key * t->k_row);
+  t->v = (const char *)t->v + bytes_of(t->v_dtype, key * t->v_row);
+  t->out += query * t->out_row;
+  if (t->k_scale) t->k_scale += key * t->k_scale_row;
+  if (t->v_scale) t->v_scale += key * t->v_scale_row;
+  if (t->visible) t->visible += query * t->visible_row;
+  if (t->bias) t->bias += query * t->bias_row;
+  set_window(t, p, s, p->offset + (p->operands->same_tokens ? 0 : s - l));
+}
+
 void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {
   const int operands = p->plain ? HEED__ATTENTION_MASK : HEED__ATTENTION_STRIDED;
   ptrdiff_t at[HEED__ATTENTION_STRIDED] = {0};
+  const int64_t item = p->items ? heed__quotient(head, p->query_heads) : 0;
+  if (p->items) head -= item * p->query_heads;
   int64_t left = head;
   for (int dim = p->outer_ndim - 1; left > 0; dim--) {
     const int64_t rest = heed__quotient(left, p->outer[dim]);
@@ -205,4 +227,5 @@ void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p
   t->v = (const char *)p->task.v + bytes_of(t->v_dtype, at[HEED__ATTENTION_V]);
   t->out = p->task.out + at[HEED__ATTENTION_OUT];
   if (!p->plain) move_others(t, p, head, at);
+  if (p->items) move_to_item(t, p, &p->items[item]);
 }

@@ -107,8 +107,8 @@ static int normalize(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-static int64_t head_count(const heed_tensor *x) {
-  return x->ndim < 3 ? 1 : x->shape[x->ndim - 3];
+static int64_t head_count(const heed_tensor *x, bool packed) {
+  return x->ndim < 3 ? 1 : x->shape[x->ndim - (packed ? 2 : 3)];
 }
 
 heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
@@ -132,24 +132,57 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
   return window;
 }
 
-/* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
- * generator, …): the result and, with need_weights, a table of taps. Grouped heads work without enable_gqa;
- * enable_gqa = false forbids them. */
-static int op_attention(lua_State *L) {
-  static const char function[] = "scaled_dot_product_attention";
-  static const char *const names[] = {"attn_mask",  "dropout_p",    "is_causal",  "scale",
-                                      "enable_gqa", "generator",    "window",     "softcap",
-                                      "kv_lengths", "past_key",     "past_value", "alibi_slopes",
-                                      "sinks",      "need_weights", "need_lse",   NULL};
+/* The options of attention in the slots from `first` on. */
+#define ATTENTION_NAMES                                                                                      \
+  "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa", "generator", "window", "softcap",            \
+      "kv_lengths", "past_key", "past_value", "alibi_slopes", "sinks", "need_weights", "need_lse", NULL
+enum { KV_LENGTHS_SLOT = 8, WINDOW_SLOT = 6, NEED_WEIGHTS_SLOT = 13, NEED_LSE_SLOT = 14 };
+
+static heed_attention_options attention_options(lua_State *L, int first, const char *function) {
+  heed_attention_options options = {
+      .size = sizeof options,
+      .attn_mask = lheed_opt_tensor(L, first, function, "attn_mask"),
+      .dropout_p = lheed_opt_number(L, first + 1, function, "dropout_p", 0),
+      .is_causal = lheed_opt_boolean(L, first + 2, function, "is_causal", false),
+      .scale = lheed_opt_number(L, first + 3, function, "scale", 0),
+      .generator = lheed_opt_generator(L, first + 5, function),
+      .softcap = lheed_opt_number(L, first + 7, function, "softcap", 0),
+      .kv_lengths = lheed_opt_tensor(L, first + KV_LENGTHS_SLOT, function, "kv_lengths"),
+      .past_key = lheed_opt_tensor(L, first + 9, function, "past_key"),
+      .past_value = lheed_opt_tensor(L, first + 10, function, "past_value"),
+      .alibi_slopes = lheed_opt_tensor(L, first + 11, function, "alibi_slopes"),
+      .sinks = lheed_opt_tensor(L, first + 12, function, "sinks"),
+  };
+  /* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
+  if (!lua_isnil(L, first + 3) && options.scale == 0) options.scale = DBL_MIN;
+  return options;
+}
+
+/* Grouped heads work without enable_gqa; enable_gqa = false forbids them. */
+static void check_groups(lua_State *L, int idx, const char *function, int64_t hq, int64_t hk, int64_t hv) {
+  if (lheed_opt_boolean(L, idx, function, "enable_gqa", true)) return;
+  if ((hk != 1 && hk != hq) || (hv != 1 && hv != hq))
+    lheed_error(
+        L, "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false these numbers must be equal",
+        function, (LUAI_UACINT)hq, HEED__S(hq), (LUAI_UACINT)hk, (LUAI_UACINT)hv);
+}
+
+/* Calls attention on the arguments q, k and v, with the options from `first` on and, if packed, lengths and
+ * key_lengths before them: the result and, with need_weights, a table of taps. */
+static int call_attention_of(lua_State *L, const char *function, int first, bool packed) {
   static const char *const tap_names[] = {
       "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
-  lheed_options(L, function, 4, names);
   luaL_checkstack(L, 16, function);
-  const heed_window window = lheed_opt_window(L, 10, function);
-  lheed_opt_indices(L, 12, function, "kv_lengths");
+  const heed_window window = lheed_opt_window(L, first + WINDOW_SLOT, function);
+  lheed_opt_indices(L, first + KV_LENGTHS_SLOT, function, "kv_lengths");
+  if (packed) {
+    lheed_indices(L, 4, function, "lengths", false);
+    lheed_opt_indices(L, 5, function, "key_lengths");
+  }
   heed_taps_wanted choice;
   const heed_taps_wanted *chosen;
-  const bool tapped = lheed_read_wanted(L, 17, 18, function, tap_names, &choice, &chosen);
+  const bool tapped = lheed_read_wanted(L, first + NEED_WEIGHTS_SLOT, first + NEED_LSE_SLOT, function,
+                                        tap_names, &choice, &chosen);
   heed_tensor **out = lheed_push_tensor(L);
   const int output = lua_gettop(L);
   heed_attention_taps taps = {.size = sizeof taps};
@@ -158,38 +191,38 @@ static int op_attention(lua_State *L) {
   const heed_tensor *q = lheed_tensor(L, 1, function, "q");
   const heed_tensor *k = lheed_tensor(L, 2, function, "k");
   const heed_tensor *v = lheed_tensor(L, 3, function, "v");
-  heed_attention_options options = {
-      .size = sizeof options,
-      .attn_mask = lheed_opt_tensor(L, 4, function, "attn_mask"),
-      .dropout_p = lheed_opt_number(L, 5, function, "dropout_p", 0),
-      .is_causal = lheed_opt_boolean(L, 6, function, "is_causal", false),
-      .scale = lheed_opt_number(L, 7, function, "scale", 0),
-      .generator = lheed_opt_generator(L, 9, function),
-      .window = window,
-      .softcap = lheed_opt_number(L, 11, function, "softcap", 0),
-      .kv_lengths = lheed_opt_tensor(L, 12, function, "kv_lengths"),
-      .past_key = lheed_opt_tensor(L, 13, function, "past_key"),
-      .past_value = lheed_opt_tensor(L, 14, function, "past_value"),
-      .alibi_slopes = lheed_opt_tensor(L, 15, function, "alibi_slopes"),
-      .sinks = lheed_opt_tensor(L, 16, function, "sinks"),
-      .wanted = chosen,
-  };
-  /* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
-  if (!lua_isnil(L, 7) && options.scale == 0) options.scale = DBL_MIN;
-  if (!lheed_opt_boolean(L, 8, function, "enable_gqa", true)) {
-    int64_t hq = head_count(q), hk = head_count(k), hv = head_count(v);
-    if ((hk != 1 && hk != hq) || (hv != 1 && hv != hq))
-      lheed_error(
-          L,
-          "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false these numbers must be equal",
-          function, (LUAI_UACINT)hq, HEED__S(hq), (LUAI_UACINT)hk, (LUAI_UACINT)hv);
-  }
-  LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, q, k, v, &options, out,
-                                                 tapped ? &taps : NULL));
+  heed_attention_options options = attention_options(L, first, function);
+  options.window = window;
+  options.wanted = chosen;
+  check_groups(L, first + 4, function, head_count(q, packed), head_count(k, packed), head_count(v, packed));
+  heed_context *ctx = lheed_get(L)->context;
+  if (packed)
+    LHEED_TRY(L, heed_varlen_attention(ctx, q, k, v, lheed_tensor(L, 4, function, "lengths"),
+                                       lheed_opt_tensor(L, 5, function, "key_lengths"), &options, out,
+                                       tapped ? &taps : NULL));
+  else
+    LHEED_TRY(L, heed_scaled_dot_product_attention(ctx, q, k, v, &options, out, tapped ? &taps : NULL));
   if (!tapped) return lheed_return(L, 1);
   lua_pushvalue(L, output);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
+}
+
+/* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
+ * generator, …) */
+static int op_attention(lua_State *L) {
+  static const char function[] = "scaled_dot_product_attention";
+  static const char *const names[] = {ATTENTION_NAMES};
+  lheed_options(L, function, 4, names);
+  return call_attention_of(L, function, 4, false);
+}
+
+/* varlen_attention(q, k, v, lengths, key_lengths, …) */
+static int op_varlen_attention(lua_State *L) {
+  static const char function[] = "varlen_attention";
+  static const char *const names[] = {"lengths", "key_lengths", ATTENTION_NAMES};
+  lheed_options(L, function, 4, names);
+  return call_attention_of(L, function, 6, true);
 }
 
 void lheed_open_layers(lua_State *L) {
@@ -201,6 +234,7 @@ void lheed_open_layers(lua_State *L) {
                                        {"layer_norm", op_layer_norm},
                                        {"rms_norm", op_rms_norm},
                                        {"scaled_dot_product_attention", op_attention},
+                                       {"varlen_attention", op_varlen_attention},
                                        {NULL, NULL}};
   static const luaL_Reg primitives[] = {{"normalize", normalize}, {NULL, NULL}};
   lheed_add_methods(L, functions, false);

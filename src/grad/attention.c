@@ -24,7 +24,9 @@ heed_status heed__scaled_dot_product_attention_backward(heed__backward *b) {
                                        .offset = values->offset,
                                        .same_tokens = values->same_tokens,
                                        .k_scale = x[HEED__ATTENTION_RECORDED_K_SCALE],
-                                       .v_scale = x[HEED__ATTENTION_RECORDED_V_SCALE]};
+                                       .v_scale = x[HEED__ATTENTION_RECORDED_V_SCALE],
+                                       .lengths = x[HEED__ATTENTION_RECORDED_ITEM_LENGTHS],
+                                       .key_lengths = x[HEED__ATTENTION_RECORDED_ITEM_KEY_LENGTHS]};
   operands.options.attn_mask = x[HEED__ATTENTION_attn_mask];
   operands.options.sinks = x[HEED__ATTENTION_sinks];
   operands.options.alibi_slopes = x[HEED__ATTENTION_alibi_slopes];

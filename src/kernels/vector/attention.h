@@ -303,7 +303,7 @@ static void raise_clipped(float *scores, const float most[ATTEND_STRIP], int64_t
 static void begin_map(const heed__attention_task *t, int64_t row) {
   if (!t->visible && !t->padding && !t->bias) return;
   for (int64_t i = t->first + row; i < t->first + row + ATTEND_STRIP && i < t->last; i++) {
-    float *map = t->weights + i * t->key_length;
+    float *map = heed__attention_map_row(t, t->weights, i);
     int64_t first, last;
     heed__attention_window(t, i, &first, &last);
     for (; first < last; first++) map[first] = -INFINITY;
@@ -314,14 +314,14 @@ static void begin_map(const heed__attention_task *t, int64_t row) {
 static void keep_scores(const attend_work *a, const seen *e, int64_t row) {
   const heed__attention_task *t = a->t;
   for (int64_t r = 0, i = t->first + row; r < ATTEND_STRIP && i < t->last; r++, i++)
-    memcpy(t->weights + i * t->key_length + e->first + e->low, a->scores + r * ATTEND_STRIDE + e->low,
+    memcpy(heed__attention_map_row(t, t->weights, i) + e->first + e->low, a->scores + r * ATTEND_STRIDE + e->low,
            (size_t)(e->high - e->low) * sizeof(float));
 }
 
 /* After the last block: turns the scores of query i into weights. */
 static void write_weights(const heed__attention_task *t, int64_t i, float most, float sum) {
   enum { AT_ONCE = 4 };
-  float *map = t->weights + i * t->key_length;
+  float *map = heed__attention_map_row(t, t->weights, i);
   const vfloat top = v_set(most), share = v_set(1.0f / sum);
   int64_t first, last;
   heed__attention_window(t, i, &first, &last);

@@ -87,13 +87,14 @@ static __attribute__((noinline)) void small_write_lse(const heed__attention_task
 static __attribute__((noinline)) void small_write_weights(const heed__attention_task *t, int64_t i0,
                                                           int64_t n, int64_t first, int64_t keys,
                                                           const vfloat *weight, vmask none) {
-  float *map = t->weights + i0 * t->key_length;
+  const int64_t width = t->key_length + t->map_spare;
+  float *map = t->weights + i0 * width;
   for (int64_t r = 0; r < n; r++) {
-    for (int64_t j = 0; j < first; j++) map[r * t->key_length + j] = 0.0f;
-    for (int64_t j = first + keys; j < t->key_length; j++) map[r * t->key_length + j] = 0.0f;
+    for (int64_t j = 0; j < first; j++) map[r * width + j] = 0.0f;
+    for (int64_t j = first + keys; j < t->key_length; j++) map[r * width + j] = 0.0f;
   }
   for (int64_t j = 0; j < keys; j++)
-    small_scatter(map + first + j, t->key_length, n, v_select(none, v_zero(), weight[j]));
+    small_scatter(map + first + j, width, n, v_select(none, v_zero(), weight[j]));
 }
 
 /* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
