@@ -220,6 +220,7 @@ heed_status heed__attention_check(heed__attention_plan *p) {
   if ((status = check_shapes(p))) return status;
   if ((status = check_options(p))) return status;
   if (operands->options.past_key || operands->options.past_value) {
+    if (operands->lengths) return heed__attention_refuse_packed(p, "past_key");
     if ((status = add_past(p))) return status;
   }
   if ((status = heed__attention_check_items(p))) return status;

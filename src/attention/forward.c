@@ -125,15 +125,32 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
 
 /* ---- Packed sequences ---- */
 
+/* Messages about views of the operands would show other shapes. */
 static heed_status check_packed_operands(heed_context *ctx, const heed__attention_operands *operands) {
-  const heed_tensor *const x[] = {operands->q, operands->k, operands->v};
+  const heed_tensor *const q = operands->q, *const k = operands->k, *const v = operands->v;
+  const heed_tensor *const x[] = {q, k, v};
+  const char *function = operands->function;
   static const char *const names[] = {"q", "k", "v"};
   char text[HEED__SHAPE_TEXT];
   for (int i = 0; i < 3; i++)
     if (x[i]->ndim != 3)
-      return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [tokens, heads, size]", operands->function,
-                        names[i], heed__shape_text(text, x[i]->ndim, x[i]->shape));
-  return HEED_OK;
+      return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [tokens, heads, size]", function, names[i],
+                        heed__shape_text(text, x[i]->ndim, x[i]->shape));
+  if (q->shape[2] != k->shape[2])
+    return heed__fail_pair(ctx, function, "q", q, "k", k, "their last sizes must be equal");
+  if (k->shape[0] != v->shape[0] || k->shape[1] != v->shape[1])
+    return heed__fail_pair(ctx, function, "k", k, "v", v,
+                           "their numbers of tokens and of heads (the first sizes) must be equal");
+  if (k->shape[1] > 0 ? q->shape[1] % k->shape[1] != 0 : q->shape[1] > 0)
+    return heed__fail_pair(ctx, function, "q", q, "k", k,
+                           "the heads of q (second size) must be a multiple of the heads of k");
+  heed__lengths read;
+  heed_status status = heed__read_lengths(ctx, function, "lengths", operands->lengths, INT64_MAX, &read);
+  if (!status) status = heed__check_total(ctx, function, "lengths", &read, "q", q, 0);
+  const char *name = operands->key_lengths ? "key_lengths" : "lengths";
+  if (!status && operands->key_lengths)
+    status = heed__read_lengths(ctx, function, name, operands->key_lengths, INT64_MAX, &read);
+  return status ? status : heed__check_total(ctx, function, name, &read, "k", k, 0);
 }
 
 /* The heads write their columns of the result. While gradients are recorded, the views are recorded, too. */

@@ -22,6 +22,9 @@ heed_status heed__attention_check_masks(heed__attention_plan *p);
 /** Part of it: sets the items of packed sequences, and s. (varlen.c) */
 HEED_MUST_USE
 heed_status heed__attention_check_items(heed__attention_plan *p);
+/** The error for an option that packed sequences do not take. (varlen.c) */
+HEED_MUST_USE
+heed_status heed__attention_refuse_packed(const heed__attention_plan *p, const char *option);
 /** Numbers the units of packed sequences, of at most `rows` rows each; returns their number. (varlen.c) */
 int64_t heed__attention_number_units(heed__attention_plan *p, int64_t rows);
 /** The packed sequence that contains a unit. (varlen.c) */

@@ -4,10 +4,11 @@
 
 /* ---- Checks ---- */
 
-static heed_status refuse_option(const heed__attention_plan *p, const char *option) {
+/* Options that count keys of a batch. */
+heed_status heed__attention_refuse_packed(const heed__attention_plan *p, const char *option) {
   return heed__fail(p->context, HEED_ARGUMENT,
-                    "%s: lengths and %s are given; give only one of them, because lengths of packed sequences "
-                    "leave no padding and no past",
+                    "%s: lengths and %s are given; give only one of them, because packed sequences have no "
+                    "padding and no past",
                     p->operands->function, option);
 }
 
@@ -16,9 +17,8 @@ static heed_status check_packed(const heed__attention_plan *p, heed__lengths *le
   const heed__attention_operands *operands = p->operands;
   const char *function = operands->function;
   const heed_tensor *q = operands->q, *k = p->k;
-  if (operands->options.kv_lengths) return refuse_option(p, "kv_lengths");
-  if (operands->options.past_key || operands->options.past_value) return refuse_option(p, "past_key");
-  if (operands->key_padding_mask) return refuse_option(p, "key_padding_mask");
+  if (operands->options.kv_lengths) return heed__attention_refuse_packed(p, "kv_lengths");
+  if (operands->key_padding_mask) return heed__attention_refuse_packed(p, "key_padding_mask");
   if (p->batch_ndim > 0) {
     char text[HEED__SHAPE_TEXT];
     return heed__fail(ctx, HEED_SHAPE, "%s: q is %s and lengths are given; it must have no batch", function,
