@@ -11,7 +11,7 @@ enum {
   DRAWN = 1 << 18,    /* maximum floats of a task's dropout_mask, unless it has one row */
   KEPT = 1 << 19,     /* maximum floats of queries and outputs in a task's scratch, unless it has few rows */
   MOST_ROWS = 2048,   /* upper bound of the rows and keys in a task's scratch */
-  UNITS_WORK = 1 << 20, /* multiply-adds of a task of several units */
+  UNITS_WORK = 1 << 25, /* multiply-adds of a task of several units */
   WAKING = 1 << 17,   /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
@@ -23,12 +23,11 @@ enum {
 
 /* ---- Running ---- */
 
-/* Computes rows of a head in *task, a copy of the plan's; false if it stopped at a yield point. A separate
+/* Computes rows of a head in *task, which was moved to it; false if it stopped at a yield point. A separate
  * pass writes the maps, so that they do not change the bits of the output. */
 static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, int64_t head, int64_t first,
                      int64_t last, const float *dropout_mask, float *scratch, const heed__pace *pace,
                      int64_t *position) {
-  heed__attention_move(task, p, head);
   task->first = first;
   task->last = last;
   task->dropout_mask = dropout_mask;
@@ -63,20 +62,43 @@ static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
   const int64_t first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
   const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
   heed__attention_task task = p->task;
+  heed__attention_move(&task, p, head);
   return run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area, p->work.pace,
                   position);
 }
 
-/* The head and the rows of a unit; *item is its packed sequence or an earlier one, and becomes its own. */
-static int64_t head_of_unit(const heed__attention_plan *p, int64_t unit, int64_t *item, int64_t *first,
-                            int64_t *last) {
-  while (unit >= p->items[*item + 1].unit) ++*item;
-  const heed__attention_item *own = &p->items[*item];
-  const int64_t blocks = heed__parts(own->query_length, p->rows), of_item = unit - own->unit;
-  const int64_t head = heed__quotient(of_item, blocks);
-  *first = (of_item - head * blocks) * p->rows;
-  *last = heed__min(own->query_length, *first + p->rows);
-  return *item * p->query_heads + head;
+/* A unit of packed sequences, or a task of a call in order, with its head's task. */
+typedef struct attention_step {
+  int64_t item, head, first, last;
+  heed__attention_task task;
+} attention_step;
+
+/* Moves to a unit or task; `item` is its packed sequence or an earlier one. */
+static void move_step(attention_step *s, const heed__attention_plan *p, int64_t number, int64_t item) {
+  if (p->items) {
+    while (number >= p->items[item + 1].unit) item++;
+    const heed__attention_item *own = &p->items[item];
+    const int64_t blocks = heed__parts(own->query_length, p->rows), of_item = number - own->unit;
+    const int64_t head = heed__quotient(of_item, blocks);
+    s->head = item * p->query_heads + head;
+    s->first = (of_item - head * blocks) * p->rows;
+    s->last = heed__min(own->query_length, s->first + p->rows);
+  } else {
+    s->head = heed__quotient(number, p->blocks);
+    s->first = (number - s->head * p->blocks) * p->rows;
+    s->last = p->query_length - s->first < p->rows ? p->query_length : s->first + p->rows;
+  }
+  s->item = item;
+  heed__attention_move(&s->task, p, s->head);
+}
+
+/* Makes step b, at `number`, the one that follows step a, if there is one. */
+static void follow_step(attention_step *a, attention_step *b, const heed__attention_plan *p, int64_t number,
+                        int64_t end) {
+  a->task.soon = NULL;
+  if (number >= end) return;
+  move_step(b, p, number, a->item);
+  if (b->head != a->head) a->task.soon = &b->task;
 }
 
 /* Packed sequences: units_of_task units. */
@@ -84,12 +106,13 @@ static bool run_units(void *argument, int64_t i, int slot, int64_t *position) {
   const heed__attention_plan *p = argument;
   const int64_t begin = i * p->units_of_task, end = heed__min(begin + p->units_of_task, p->units);
   int64_t unit = begin + (*position >> UNIT_SHIFT), at = *position & (((int64_t)1 << UNIT_SHIFT) - 1);
-  int64_t item = heed__attention_item_of(p, unit), first, last;
-  heed__attention_task task = p->task;
-  for (; unit < end; unit++, at = 0) {
-    const int64_t head = head_of_unit(p, unit, &item, &first, &last);
-    const bool done = run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area,
-                               p->work.pace, &at);
+  attention_step steps[2] = {{.task = p->task}, {.task = p->task}};
+  move_step(&steps[0], p, unit, heed__attention_item_of(p, unit));
+  for (int turn = 0; unit < end; unit++, at = 0, turn ^= 1) {
+    attention_step *s = &steps[turn];
+    follow_step(s, &steps[turn ^ 1], p, unit + 1, end);
+    const bool done = run_rows(p, &s->task, s->head, s->first, s->last, NULL,
+                               p->scratch + (size_t)slot * p->area, p->work.pace, &at);
     *position = done ? (unit + 1 - begin) << UNIT_SHIFT : (unit - begin) << UNIT_SHIFT | at;
     if (!done || (unit + 1 < end && heed__should_yield(p->work.pace))) return false;
   }
@@ -114,23 +137,16 @@ static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, co
   return true;
 }
 
-/* The keys of a head. */
-static int64_t keys_of(const heed__attention_plan *p, int64_t head) {
-  return p->items ? p->items[heed__quotient(head, p->query_heads)].key_length : p->key_length;
-}
-
-/* Keeps which weights of rows first…last-1 of a head remain, for the gradients. */
-static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, int64_t head, int64_t first,
-                       int64_t last) {
-  const int64_t words = heed__attention_kept_words(p->key_length), keys = keys_of(p, head);
-  uint16_t *row = (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, head) + first) * words;
-  for (; first < last; first++, row += words) {
-    uint16_t *word = row;
+/* Keeps which weights of the rows of a step remain, for the gradients. */
+static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, const attention_step *s) {
+  const int64_t words = heed__attention_kept_words(p->key_length), keys = s->task.key_length;
+  uint16_t *row = (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, s->head) + s->first) * words;
+  for (int64_t i = s->first; i < s->last; i++, row += words) {
     for (int64_t j = 0; j < keys; j += 16) {
       const int64_t n = heed__min(keys - j, 16);
       unsigned bits = 0;
       for (int64_t b = 0; b < n; b++) bits |= (unsigned)(*dropout_mask++ != 0.0f) << b;
-      *word++ = (uint16_t)bits;
+      row[j / 16] = (uint16_t)bits;
     }
   }
 }
@@ -139,20 +155,17 @@ static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask,
 static bool run_in_order(heed__attention_plan *p) {
   const heed__pace *pace = &p->context->pace;
   const int64_t tasks = p->items ? p->units : p->blocks * p->heads;
-  heed__attention_task task = p->task;
   float *dropout_mask = p->drops ? p->scratch + p->area : NULL;
-  while (p->current < tasks) {
-    int64_t head, first, last;
-    if (p->items) {
-      head = head_of_unit(p, p->current, &p->current_item, &first, &last);
-    } else {
-      head = heed__quotient(p->current, p->blocks);
-      first = (p->current - head * p->blocks) * p->rows;
-      last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
-    }
-    if (p->drops && !draw(p, dropout_mask, (last - first) * keys_of(p, head), pace)) return false;
-    if (p->kept && p->position == 0) keep_drawn(p, dropout_mask, head, first, last);
-    if (!run_rows(p, &task, head, first, last, dropout_mask, p->scratch, pace, &p->position)) return false;
+  attention_step steps[2] = {{.task = p->task}, {.task = p->task}};
+  if (p->current < tasks) move_step(&steps[0], p, p->current, p->current_item);
+  for (int turn = 0; p->current < tasks; turn ^= 1) {
+    attention_step *s = &steps[turn];
+    follow_step(s, &steps[turn ^ 1], p, p->current + 1, tasks);
+    p->current_item = s->item;
+    if (p->drops && !draw(p, dropout_mask, (s->last - s->first) * s->task.key_length, pace)) return false;
+    if (p->kept && p->position == 0) keep_drawn(p, dropout_mask, s);
+    if (!run_rows(p, &s->task, s->head, s->first, s->last, dropout_mask, p->scratch, pace, &p->position))
+      return false;
     p->position = p->drawn = 0;
     if (++p->current < tasks && heed__should_yield(pace)) return false;
   }

@@ -118,6 +118,7 @@ typedef struct heed__attention_task {
   int64_t map_spare;
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
   float *lse; /* log Σ e^score of each row, with the sink; -inf for rows without visible keys; [l]; or NULL */
+  const struct heed__attention_task *soon; /* the next task, whose inputs may be prefetched; or NULL */
 } heed__attention_task;
 
 /** Row i of one of the maps. */

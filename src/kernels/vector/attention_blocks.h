@@ -207,6 +207,8 @@ static void pack_values(const attend_work *a, const seen *e) {
   for (int64_t j = e->begin; j < e->count; j++) {
     float *to = a->values + j * a->columns;
     int64_t c = 0;
+    if (t->v_column == 1 && j + 8 < e->count)
+      fetch_rows(first, t->v_dtype, t->v_row, t->value_size, j + 8, j + 9);
     if (t->v_dtype != HEED_FLOAT32) {
       const float scale = t->v_scale ? t->v_scale[(e->first + j) * t->v_scale_row] : 1.0f;
       widen_row(to, element_at(first, t->v_dtype, j * t->v_row), t->v_dtype, t->v_column, scale,

@@ -217,6 +217,22 @@ static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n)
  * latency: by a sixth of the time of a small module (Cascade Lake). */
 #define SMALL_LEFT_TO_AVX2(tokens) (V_LANES == 16 && (tokens) <= 8)
 
+static void small_fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t rows, int64_t n) {
+  for (int64_t i = 0; i < rows; i++) {
+    const char *end = element_at(x, dtype, i * row + n);
+    for (const char *p = element_at(x, dtype, i * row); p < end; p += HEED__ALIGNMENT) __builtin_prefetch(p);
+  }
+}
+
+static __attribute__((noinline)) void small_fetch(const heed__attention_task *t) {
+  if (!heed__attention_is_small(t)) return;
+  small_fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->query_length, t->head_size);
+  small_fetch_rows(t->k, t->k_dtype, t->k_row, t->key_length, t->head_size);
+  small_fetch_rows(t->v, t->v_dtype, t->v_row, t->key_length, t->value_size);
+  for (int64_t i = 0; i < t->query_length && t->out_column == 1; i++)
+    for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
+}
+
 /* The whole task, for which heed__attention_is_small holds. */
 static void attend_small(const heed__attention_task *t) {
 #if V_LANES == 16
@@ -228,6 +244,7 @@ static void attend_small(const heed__attention_task *t) {
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
                      t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias &&
                      !t->dropout_mask && !t->lse && !t->weights;
+  if (t->soon) small_fetch(t->soon);
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }
