@@ -280,6 +280,10 @@ heed_status heed__rope_config_read(heed_context *ctx, const char *function, cons
 HEED_MUST_USE
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
                        const heed_rope_config *config, heed_tensor **out);
+/** heed_rope of x [..., n, d] at positions int64, which broadcast to [..., n]; *out may be x. */
+HEED_MUST_USE
+heed_status heed__rope_at(heed_context *ctx, const char *function, const heed_tensor *x,
+                          const heed_tensor *positions, const heed_rope_config *config, heed_tensor **out);
 /** The gradient of either: dy turned back. positions: those of heed_rope, or NULL for offset + 1, …. */
 HEED_MUST_USE
 heed_status heed__rope_gradient(heed_context *ctx, const char *function, const heed_tensor *dy,

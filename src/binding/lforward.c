@@ -4,7 +4,19 @@
 #include "lmodule.h"
 
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
-  enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, GENERATOR_SLOT, KV_LENGTHS, KEY, VALUE, CACHE };
+  enum {
+    ATTN_MASK,
+    PADDING_MASK,
+    NEED_WEIGHTS,
+    GENERATOR_SLOT,
+    KV_LENGTHS,
+    KEY,
+    VALUE,
+    CACHE,
+    NEED_LSE,
+    LENGTHS,
+    KEY_LENGTHS
+  };
   return (heed_forward_options){
       .size = sizeof(heed_forward_options),
       .attn_mask = lheed_opt_tensor(L, first + ATTN_MASK, function, "attn_mask"),
@@ -14,6 +26,8 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
       .key = lheed_opt_tensor(L, first + KEY, function, "key"),
       .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
       .cache = lheed_opt_cache(L, first + CACHE, function, "cache"),
+      .lengths = lheed_opt_tensor(L, first + LENGTHS, function, "lengths"),
+      .key_lengths = lheed_opt_tensor(L, first + KEY_LENGTHS, function, "key_lengths"),
   };
 }
 
@@ -35,9 +49,12 @@ void lheed_forward_arguments(lua_State *L, int first, const char *function, cons
                 what);
   }
   lheed_options(L, function, first, names);
-  int at = first;
-  while (strcmp(names[at - first], "kv_lengths") != 0) at++;
-  lheed_opt_indices(L, at, function, "kv_lengths");
+  static const char *const of_indices[] = {"kv_lengths", "lengths", "key_lengths"};
+  for (int i = 0; i < 3; i++) {
+    int at = first;
+    while (strcmp(names[at - first], of_indices[i]) != 0) at++;
+    lheed_opt_indices(L, at, function, of_indices[i]);
+  }
 }
 
 /* Whether the forward of m calls modules of other classes, perhaps in Lua. */
@@ -122,7 +139,7 @@ static int read_forward(lua_State *L) {
   heed_forward_options given = lheed_forward_options(L, FORWARD_OPTIONS, class), own;
   const heed_forward_options *options = &given;
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, taps));
-  LHEED_TRY(L, heed__attention_check_input(m, lheed_tensor(L, FORWARD_INPUT, class, "x")));
+  LHEED_TRY(L, heed__attention_check_input(m, lheed_tensor(L, FORWARD_INPUT, class, "x"), options));
   heed_context *ctx = lheed_get(L)->context;
   int64_t *heads = NULL, count;
   LHEED_TRY(L, heed__wanted_heads(ctx, class, chosen, a->num_heads, &heads, &count));

@@ -265,7 +265,8 @@ heed_status heed__check_context_length(const heed_module *m, const char *name, h
 /** Errors: DTYPE, SHAPE, where x is not float32 [n, d_in] or [b, n, d_in] with at most context_length tokens.
  * (attention/inputs.c) */
 HEED_MUST_USE
-heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x);
+heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x,
+                                        const heed_forward_options *options);
 /** Whether m can use the cache for `batch` items of `added` new tokens each. Errors: ARGUMENT, SHAPE.
  * (attention/cache.c) */
 HEED_MUST_USE

@@ -40,6 +40,7 @@ typedef struct heed__attention_stages {
   heed_tensor *projected[3], *heads;     /* [..., n, h · d]; heads: the input of out_proj */
   heed_tensor view[3], into, *into_view; /* the same as [..., h, n, d]; into: of heads or the result */
   heed_tensor slopes;                    /* ALiBi's, without storage */
+  heed_tensor *positions[2]; /* int64 [n] of the rotation of packed queries and keys; NULL: 1, 2, … */
   heed__attention_operands operands;
   heed__result result; /* without out_proj */
   bool spans;          /* `span` has begun */
@@ -47,7 +48,7 @@ typedef struct heed__attention_stages {
   heed_tensor cached[4], mask[2]; /* views of the span, and of masks over its keys */
   heed_tensor *made[2];           /* copied masks */
   int retained_count;
-  heed_tensor *retained[24];
+  heed_tensor *retained[26];
   unsigned open; /* bits of the stages that have begun but not ended */
   int64_t piece; /* the next one of SHAPE or CACHE */
   bool normed;   /* the norm of that piece is done */
@@ -110,6 +111,11 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
 /** Checks that the tokens of x fit the cache, if there is one. Errors: ARGUMENT, SHAPE. (inputs.c) */
 HEED_MUST_USE
 heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed_tensor *x);
+/** Makes the positions of packed sequences, if they are rotated. Errors: MEMORY. (inputs.c) */
+HEED_MUST_USE
+heed_status heed__stages_make_positions(heed__attention_stages *p);
+/** Those of queries (0) or keys (1); NULL: 1, 2, … (inputs.c) */
+const heed_tensor *heed__stages_positions(const heed__attention_stages *p, int which);
 /** Restricts the masks of the operands from all keys to those of the span. Errors: SHAPE, MEMORY. (inputs.c)
  */
 HEED_MUST_USE
