@@ -1020,7 +1020,8 @@ HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor
  * the keys of its own sequence alone, by positions that count within it: offset is its key length - its
  * length. attn_mask broadcasts to [hq, total, s] with s the largest key length, as do the maps of taps, whose
  * elements behind the keys of a sequence are 0 (logits, weights) or -inf (biased_logits); lse is [hq, total].
- * Dropout draws for one sequence after another. Not with past keys and kv_lengths. Errors: as above, INDEX. */
+ * Dropout draws for one sequence after another. Not with past keys and kv_lengths. Errors: as above, INDEX.
+ */
 HEED_CALL heed_varlen_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                 const heed_tensor *v, const heed_tensor *lengths,
                                 const heed_tensor *key_lengths, const heed_attention_options *options,
@@ -1213,10 +1214,10 @@ typedef struct heed_forward_options {
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
   const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
-  const heed_tensor *lengths;     /* int64 [b]: x is [total, d_in], packed sequences of these lengths, whose sum
-                                     is total, as for heed_varlen_attention. Rotary positions begin anew in
-                                     each; context_length is for each. attn_mask is [h, total, s]. Not together
-                                     with padding, kv_lengths and a cache */
+  const heed_tensor *lengths; /* int64 [b]: x is [total, d_in], packed sequences of these lengths, whose sum
+                                 is total, as for heed_varlen_attention. Rotary positions begin anew in
+                                 each; context_length is for each. attn_mask is [h, total, s]. Not together
+                                 with padding, kv_lengths and a cache */
   const heed_tensor *key_lengths; /* the same for key [total_keys, kdim], with lengths */
 } heed_forward_options;
 

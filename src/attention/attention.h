@@ -34,12 +34,13 @@ typedef struct heed__attention_operands {
       same_tokens; /* queries and keys are of the same tokens, so that lengths do not shift query positions */
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
   /* Packed sequences: int64 [b], whose sums are the rows of q and of k; key_lengths NULL: as lengths. Then
-   * there is no batch, rows of attn_mask and maps are those of q, and their keys count within the sequence. */
+   * there is no batch, rows of attn_mask and maps are those of q, and their keys count within the sequence.
+   */
   const heed_tensor *lengths, *key_lengths;
-  unsigned taps;                        /* bits of the taps to compute: maps, present_key, present_value */
-  bool maps_only;                       /* the output is not written, and no numbers are drawn */
-  const heed_taps_wanted *wanted;       /* heads and queries of the maps; NULL: all. Read at the beginning */
-  heed_attention_taps *found;           /* receives these on success; its other fields do not change */
+  unsigned taps;                  /* bits of the taps to compute: maps, present_key, present_value */
+  bool maps_only;                 /* the output is not written, and no numbers are drawn */
+  const heed_taps_wanted *wanted; /* heads and queries of the maps; NULL: all. Read at the beginning */
+  heed_attention_taps *found;     /* receives these on success; its other fields do not change */
   heed_tensor **kept; /* receives which weights dropout kept, as heed__attention_saved has them; or NULL */
 } heed__attention_operands;
 
@@ -132,7 +133,7 @@ typedef struct heed__attention_plan {
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task, or of a unit; tasks of a head */
   int64_t units, units_of_task; /* of packed sequences */
-  float *scratch;       /* `area` floats for each slot, followed by the dropout_mask of a task */
+  float *scratch;               /* `area` floats for each slot, followed by the dropout_mask of a task */
   size_t area;
   float *allocated[2]; /* `scratch` and decode.parts, unless the caller's buffer holds them */
   /* in_order: the current task or unit, its packed sequence, the kernel's position in it, the number of

@@ -83,8 +83,8 @@ static heed_status call_attention(heed_context *ctx, heed__attention_operands *o
   heed_taps_wanted own;
   heed_status status = HEED_OK;
   if (options) {
-    status = heed__struct_read(ctx, function, "options", "heed_attention_options", options, &operands->options,
-                               sizeof operands->options);
+    status = heed__struct_read(ctx, function, "options", "heed_attention_options", options,
+                               &operands->options, sizeof operands->options);
     if (status) return status;
     const heed_attention_options *o = &operands->options;
     HEED__MAY_ENTER(ctx, function, o->attn_mask, o->generator, o->kv_lengths, o->past_key, o->past_value,
@@ -118,8 +118,7 @@ heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tens
                                               const heed_tensor *v, const heed_attention_options *options,
                                               heed_tensor **out, heed_attention_taps *taps) {
   HEED__ENTER(ctx, "scaled_dot_product_attention", q, k, v, out);
-  heed__attention_operands operands = {
-      .function = "scaled_dot_product_attention", .q = q, .k = k, .v = v};
+  heed__attention_operands operands = {.function = "scaled_dot_product_attention", .q = q, .k = k, .v = v};
   return call_attention(ctx, &operands, options, attend_heads, out, taps);
 }
 
@@ -163,9 +162,10 @@ static heed_status attend_packed(heed_context *ctx, heed__attention_operands *op
   const heed_attention_options *o = &operands->options;
   const int64_t shape[] = {x[0]->shape[0], x[0]->shape[1], x[2]->shape[2]};
   heed_tensor *none = NULL, **target = ctx->recorder ? &none : out;
-  status = heed__result_begin(ctx, operands->function, &result, target, HEED_FLOAT32, 3, shape, false, 8,
-                              (const heed_tensor *const[]){x[0], x[1], x[2], o->attn_mask, o->alibi_slopes,
-                                                           o->sinks, operands->lengths, operands->key_lengths});
+  status =
+      heed__result_begin(ctx, operands->function, &result, target, HEED_FLOAT32, 3, shape, false, 8,
+                         (const heed_tensor *const[]){x[0], x[1], x[2], o->attn_mask, o->alibi_slopes,
+                                                      o->sinks, operands->lengths, operands->key_lengths});
   if (status) return status;
   for (int i = 0; i < 3 && !status; i++) status = heed_transpose(ctx, x[i], 1, 2, &turned[i]);
   if (!status) status = heed_transpose(ctx, result.tensor, 1, 2, &turned[3]);
@@ -196,11 +196,7 @@ heed_status heed_varlen_attention(heed_context *ctx, const heed_tensor *q, const
                                   heed_tensor **out, heed_attention_taps *taps) {
   HEED__ENTER(ctx, "varlen_attention", q, k, v, lengths, out);
   HEED__MAY_ENTER(ctx, "varlen_attention", key_lengths);
-  heed__attention_operands operands = {.function = "varlen_attention",
-                                       .q = q,
-                                       .k = k,
-                                       .v = v,
-                                       .lengths = lengths,
-                                       .key_lengths = key_lengths};
+  heed__attention_operands operands = {
+      .function = "varlen_attention", .q = q, .k = k, .v = v, .lengths = lengths, .key_lengths = key_lengths};
   return call_attention(ctx, &operands, options, attend_packed, out, taps);
 }

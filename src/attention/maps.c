@@ -73,8 +73,9 @@ static void multiply_keys(const heed__kernels *kernels, const map_task *t, int64
     for (int64_t j = first; j < last; j++) heed__attention_map_row(t, out, r)[j] = 0.0f;
   if (t->head_size == 0) return;
   (void)!kernels->gemm((size_t)rows, (size_t)(last - first), (size_t)t->head_size, t->q + query * t->q_row,
-                       t->q_row, t->q_column, k, column, row, NULL, out + first, (ptrdiff_t)(t->key_length + t->map_spare),
-                       NULL, NULL, NULL); /* never stops without a pace */
+                       t->q_row, t->q_column, k, column, row, NULL, out + first,
+                       (ptrdiff_t)(t->key_length + t->map_spare), NULL, NULL,
+                       NULL); /* never stops without a pace */
 }
 
 /* ---- Rows ---- */
@@ -198,7 +199,8 @@ bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_ta
   };
   const int products = products_of(map);
   const bool all = t->logits || t->capped_logits;
-  const int64_t s = t->key_length, width = s + t->map_spare, keys = map_keys_of(t), steps = (s + keys - 1) / keys + 1;
+  const int64_t s = t->key_length, width = s + t->map_spare, keys = map_keys_of(t),
+                steps = (s + keys - 1) / keys + 1;
   float *x = t->scratch, *widened = x + map_row_floats(t);
   int64_t r = *position / steps, step = *position % steps;
   if (!queries && r < t->first) r = t->first;

@@ -12,7 +12,7 @@ enum {
   KEPT = 1 << 19,     /* maximum floats of queries and outputs in a task's scratch, unless it has few rows */
   MOST_ROWS = 2048,   /* upper bound of the rows and keys in a task's scratch */
   UNITS_WORK = 1 << 25, /* multiply-adds of a task of several units */
-  WAKING = 1 << 17,   /* multiply-adds of one thread in the time that another takes to wake up */
+  WAKING = 1 << 17,     /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
 /* Positions from here on are in the pass that writes taps. */
@@ -140,7 +140,8 @@ static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, co
 /* Keeps which weights of the rows of a step remain, for the gradients. */
 static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, const attention_step *s) {
   const int64_t words = heed__attention_kept_words(p->key_length), keys = s->task.key_length;
-  uint16_t *row = (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, s->head) + s->first) * words;
+  uint16_t *row =
+      (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, s->head) + s->first) * words;
   for (int64_t i = s->first; i < s->last; i++, row += words) {
     for (int64_t j = 0; j < keys; j += 16) {
       const int64_t n = heed__min(keys - j, 16);
@@ -226,8 +227,7 @@ static bool is_scalar(const heed__attention_plan *p) {
 /* The number of workers, for that number of keys for each query: one if it is done before another wakes up.
  */
 static int workers_for(const heed__attention_plan *p, double keys) {
-  const double work =
-      (double)heed__attention_all_rows(p) * keys * (double)(p->head_size + p->value_size);
+  const double work = (double)heed__attention_all_rows(p) * keys * (double)(p->head_size + p->value_size);
   return work < WAKING ? 1 : heed__workers(p->context);
 }
 
@@ -345,12 +345,11 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   p->empty = true;
   heed_status status = heed__attention_check(p);
   if (status) goto failed;
-  status =
-      heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32, p->ndim, p->shape, false, 12,
-                         (const heed_tensor *const[]){
-                             operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask, o->kv_lengths,
-                             o->alibi_slopes, o->sinks, operands->k_scale, operands->v_scale,
-                             operands->lengths, operands->key_lengths});
+  status = heed__result_begin(
+      ctx, operands->function, &p->result, out, HEED_FLOAT32, p->ndim, p->shape, false, 12,
+      (const heed_tensor *const[]){operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
+                                   o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
+                                   operands->v_scale, operands->lengths, operands->key_lengths});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   if ((status = new_kept(p))) goto failed;

@@ -5,7 +5,8 @@
 #include "attention.h"
 
 /** Checks the operands and sets the plan's sizes and strides, except those of the output. The caller frees
- * them with heed__attention_free_operands, also on failure. Errors: SHAPE, DTYPE, ARGUMENT, INDEX, MEMORY. (check.c) */
+ * them with heed__attention_free_operands, also on failure. Errors: SHAPE, DTYPE, ARGUMENT, INDEX, MEMORY.
+ * (check.c) */
 HEED_MUST_USE
 heed_status heed__attention_check(heed__attention_plan *p);
 /** Frees what the checks allocated, also after a failure. */

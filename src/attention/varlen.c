@@ -1,5 +1,6 @@
 /* Packed sequences: attention of each sequence to itself, or to one of other tokens, without padding. The
- * plan has a list of them; a task begins with their rows (strides.c) and is otherwise that of a batch item. */
+ * plan has a list of them; a task begins with their rows (strides.c) and is otherwise that of a batch item.
+ */
 #include "plan.h"
 
 /* ---- Checks ---- */
@@ -51,8 +52,7 @@ heed_status heed__attention_check_items(heed__attention_plan *p) {
   heed__attention_item next = {0};
   for (int64_t i = 0; i < p->item_count; i++) {
     next.query_length = heed__length_at(operands->lengths, i);
-    next.key_length =
-        operands->key_lengths ? heed__length_at(operands->key_lengths, i) : next.query_length;
+    next.key_length = operands->key_lengths ? heed__length_at(operands->key_lengths, i) : next.query_length;
     p->items[i] = next;
     next.query += next.query_length;
     next.key += next.key_length;

@@ -30,9 +30,10 @@ heed_status heed__check_total(heed_context *ctx, const char *function, const cha
                               const heed__lengths *lengths, const char *name, const heed_tensor *x, int dim) {
   char text[HEED__SHAPE_TEXT];
   if (lengths->total == x->shape[dim]) return HEED_OK;
-  return heed__fail(ctx, HEED_SHAPE, "%s: %s add up to %lld and %s is %s; they must add up to %lld, its tokens",
-                    function, argument, (long long)lengths->total, name,
-                    heed__shape_text(text, x->ndim, x->shape), (long long)x->shape[dim]);
+  return heed__fail(ctx, HEED_SHAPE,
+                    "%s: %s add up to %lld and %s is %s; they must add up to %lld, its tokens", function,
+                    argument, (long long)lengths->total, name, heed__shape_text(text, x->ndim, x->shape),
+                    (long long)x->shape[dim]);
 }
 
 static heed_status check_dims(heed_context *ctx, const char *function, const heed_tensor *x, int least,
@@ -69,7 +70,8 @@ static bool copy_sequences(heed_context *ctx, const heed_tensor *rows, const hee
   return true;
 }
 
-heed_status heed_pack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths, heed_tensor **out) {
+heed_status heed_pack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths,
+                      heed_tensor **out) {
   HEED__ENTER(ctx, "pack", x, lengths, out);
   heed__result result = {0};
   heed__lengths read;

@@ -27,9 +27,9 @@ typedef struct fixture {
 #define TENSORS 14
 #define MODULES 7
 static heed_tensor **tensors_of(fixture *f, int i) {
-  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask, &f->row,     &f->indices, &f->tall,
-                                      &f->batch,  &f->bools, &f->thin, &f->queries, &f->weight,  &f->scale,
-                                      &f->lengths, &f->rows};
+  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,    &f->row,  &f->indices,
+                                      &f->tall,   &f->batch, &f->bools,   &f->thin, &f->queries,
+                                      &f->weight, &f->scale, &f->lengths, &f->rows};
   return all[i];
 }
 
@@ -196,14 +196,14 @@ static void close_fixture(fixture *f) {
         F, f->queries, f->queries, f->queries,                                                               \
         &(const heed_attention_options){.size = sizeof(heed_attention_options), .attn_mask = f->bools}, OUT, \
         NULL))                                                                                               \
-  X(varlen_attention, heed_varlen_attention(F, f->rows, f->rows, f->rows, f->lengths, NULL, NULL, OUT, NULL)) \
+  X(varlen_attention,                                                                                        \
+    heed_varlen_attention(F, f->rows, f->rows, f->rows, f->lengths, NULL, NULL, OUT, NULL))                  \
   X(pack, heed_pack(F, f->batch, f->lengths, OUT))                                                           \
   X(unpack, heed_unpack(F, f->flipped, f->lengths, 6, OUT))                                                  \
-  X(packed_forward,                                                                                          \
-    heed_module_forward(                                                                                     \
-        f->multi, f->flipped,                                                                                \
-        &(const heed_forward_options){.size = sizeof(heed_forward_options), .lengths = f->lengths}, OUT,     \
-        NULL))                                                                                               \
+  X(packed_forward, heed_module_forward(f->multi, f->flipped,                                                \
+                                        &(const heed_forward_options){.size = sizeof(heed_forward_options),  \
+                                                                      .lengths = f->lengths},                \
+                                        OUT, NULL))                                                          \
   X(linear_forward, heed_module_forward(f->linear, f->flipped, NULL, OUT, NULL))                             \
   X(dropout_forward, heed_module_forward(f->dropout, f->flipped, NULL, OUT, NULL))                           \
   X(self_forward, heed_module_forward(f->self, f->flipped, NULL, OUT, NULL))                                 \

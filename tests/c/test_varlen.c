@@ -30,7 +30,17 @@ typedef struct packed_call {
 } packed_call;
 
 /* Bits of the options of a call. */
-enum { CAUSAL = 1, WINDOW = 2, CAP = 4, BOOLS = 8, BIAS = 16, SINKS = 32, SLOPES = 64, DROPS = 128, ALL = 256 };
+enum {
+  CAUSAL = 1,
+  WINDOW = 2,
+  CAP = 4,
+  BOOLS = 8,
+  BIAS = 16,
+  SINKS = 32,
+  SLOPES = 64,
+  DROPS = 128,
+  ALL = 256
+};
 
 static heed_status lengths_of(heed_context *ctx, const int64_t *x, heed_tensor **out) {
   const heed_status status = heed_tensor_new(ctx, HEED_INT64, 1, SHAPE(SEQUENCES), out);
@@ -50,8 +60,8 @@ static heed_status new_packed(heed_context *ctx, packed_call *c, unsigned how) {
   if (!status) status = normal(ctx, 3, SHAPE(keys, KEY_HEADS, SIZE), &c->x[1]);
   if (!status) status = normal(ctx, 3, SHAPE(keys, KEY_HEADS, VALUES), &c->x[2]);
   if (!status && how & (BIAS | BOOLS)) status = normal(ctx, 3, SHAPE(HEADS, total, 650), &c->x[3]);
-  if (!status && how & BOOLS) status = heed_gt(ctx, c->x[3], heed__number_tensor(&(heed__number){0},
-                                                                                heed_number(-0.5)), &mask);
+  if (!status && how & BOOLS)
+    status = heed_gt(ctx, c->x[3], heed__number_tensor(&(heed__number){0}, heed_number(-0.5)), &mask);
   if (mask) {
     heed_tensor_free(c->x[3]);
     c->x[3] = mask;
@@ -96,7 +106,8 @@ static float at1(const heed_tensor *x, int64_t i) {
 }
 
 /* The row of query i of sequence n and head h: its output, weights [650] and log-sum. */
-static void twin(const packed_call *c, int n, int64_t i, int64_t h, double *out, double *weights, double *lse) {
+static void twin(const packed_call *c, int n, int64_t i, int64_t h, double *out, double *weights,
+                 double *lse) {
   const int64_t l = query_lengths[n], s = key_lengths[n];
   int64_t row = i, key = 0;
   for (int k = 0; k < n; k++) row += query_lengths[k], key += key_lengths[k];
@@ -154,8 +165,8 @@ static void compare_with_twin(const packed_call *c) {
 }
 
 static void check_twin(heed_context *ctx) {
-  static const unsigned how[] = {0,    CAUSAL, WINDOW,        CAP,           BOOLS,
-                                 BIAS, SINKS,  CAUSAL | SLOPES, CAUSAL | BOOLS | SINKS | CAP | WINDOW};
+  static const unsigned how[] = {
+      0, CAUSAL, WINDOW, CAP, BOOLS, BIAS, SINKS, CAUSAL | SLOPES, CAUSAL | BOOLS | SINKS | CAP | WINDOW};
   static const heed_taps_wanted wanted = {.size = sizeof wanted, .weights = true, .lse = true};
   for (size_t i = 0; i < sizeof how / sizeof *how; i++) {
     packed_call c;
@@ -371,21 +382,24 @@ static void wrong_lengths_are_refused(void **state) {
   lengths[1] = -2;
   ATTEND(HEED_INDEX, "lengths of sequence 2 is -2; it must be at least 0");
   lengths[0] = lengths[1] = INT64_MAX;
-  ATTEND(HEED_SHAPE, "lengths add up to 9223372036854775807 and q is [5, 2, 4]; they must add up to 5, its tokens");
+  ATTEND(HEED_SHAPE,
+         "lengths add up to 9223372036854775807 and q is [5, 2, 4]; they must add up to 5, its tokens");
   lengths[0] = 5, lengths[1] = 0;
   o.kv_lengths = t;
   ATTEND(HEED_ARGUMENT, "lengths and kv_lengths are given; give only one of them, because packed sequences "
                         "have no padding and no past");
   o.kv_lengths = NULL;
   o.past_key = o.past_value = x;
-  ATTEND(HEED_ARGUMENT, "lengths and past_key are given; give only one of them, because packed sequences have "
-                        "no padding and no past");
+  ATTEND(HEED_ARGUMENT,
+         "lengths and past_key are given; give only one of them, because packed sequences have "
+         "no padding and no past");
   assert_fails(ctx, heed_varlen_attention(ctx, x, x, x, x, NULL, NULL, &y, NULL), HEED_DTYPE,
                "varlen_attention: lengths is float32; it must be int64");
   assert_ok(heed_reshape(ctx, t, 2, SHAPE(1, 2), &grid));
   assert_fails(ctx, heed_pack(ctx, x, grid, &y), HEED_SHAPE,
                "pack: lengths is [1, 2]; it must be [b], the length of each sequence");
-  assert_fails(ctx, heed_pack(ctx, x, t, &y), HEED_INDEX, "pack: lengths of sequence 1 is 5; it must be at most 2");
+  assert_fails(ctx, heed_pack(ctx, x, t, &y), HEED_INDEX,
+               "pack: lengths of sequence 1 is 5; it must be at most 2");
   assert_fails(ctx, heed_unpack(ctx, x, t, 4, &y), HEED_INDEX,
                "unpack: lengths of sequence 1 is 5; it must be at most 4");
   assert_fails(ctx, heed_unpack(ctx, x, t, -1, &y), HEED_ARGUMENT, "unpack: n is -1; it must be at least 0");

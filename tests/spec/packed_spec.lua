@@ -99,9 +99,9 @@ describe("attention of packed sequences", function()
 
   it("gives the taps with rows of the largest key length, and keeps the bits of the output", function()
     local q, k, v = operands(LENGTHS, KEY_LENGTHS)
-    local options = { lengths = LENGTHS, key_lengths = KEY_LENGTHS, is_causal = true, need_weights = true, need_lse = true }
-    local y, taps = heed.varlen_attention(q, k, v, options)
-    assert.is_true(heed.equal(y, heed.varlen_attention(q, k, v, merged(options, { need_weights = false, need_lse = false }))))
+    local options = { lengths = LENGTHS, key_lengths = KEY_LENGTHS, is_causal = true }
+    local y, taps = heed.varlen_attention(q, k, v, merged(options, { need_weights = true, need_lse = true }))
+    assert.is_true(heed.equal(y, heed.varlen_attention(q, k, v, options)))
     assert.equal("heed.Size([4, 81, 70])", tostring(taps.weights.shape))
     assert.equal("heed.Size([4, 81])", tostring(taps.lse.shape))
     each(LENGTHS, KEY_LENGTHS, function(i, query)
@@ -111,7 +111,8 @@ describe("attention of packed sequences", function()
         assert.equal(0, rows:narrow(3, KEY_LENGTHS[i] + 1, behind):sum():item())
         assert.equal(-math.huge, taps.biased_logits[1][query][70])
       end
-      close(heed.logsumexp(taps.biased_logits:narrow(2, query, LENGTHS[i]), -1), taps.lse:narrow(2, query, LENGTHS[i]), 2e-6)
+      local biased, lse = taps.biased_logits:narrow(2, query, LENGTHS[i]), taps.lse:narrow(2, query, LENGTHS[i])
+      close(heed.logsumexp(biased, -1), lse, 2e-6)
     end)
   end)
 
@@ -121,7 +122,8 @@ describe("attention of packed sequences", function()
     local _, all = heed.varlen_attention(q, k, v, merged(options, { need_weights = { "weights" } }))
     local _, some = heed.varlen_attention(q, k, v,
       merged(options, { need_weights = { "weights", heads = { 3, 1 }, queries = { 2, 21, 4, 81 } } }))
-    close(all.weights:index_select(1, tensors.int64 { 3, 1 }):index_select(2, tensors.int64 { 2, 21, 4, 81 }), some.weights)
+    local rows = all.weights:index_select(2, tensors.int64 { 2, 21, 4, 81 })
+    close(rows:index_select(1, tensors.int64 { 3, 1 }), some.weights)
   end)
 
   it("takes no sequences at all", function()
@@ -148,14 +150,14 @@ describe("attention of packed sequences", function()
     refuses("lengths is bool; it must be int64, or float32 with whole values",
       { lengths = heed.ones(5, { dtype = "bool" }) })
     refuses("lengths is [1, 1]; it must be [b], the length of each sequence", { lengths = { { 5 } } })
-    refuses("lengths and kv_lengths are given; give only one of them, because packed sequences have no padding and no " ..
-      "past", { lengths = { 5 }, kv_lengths = { 5 } })
+    refuses("lengths and kv_lengths are given; give only one of them, because packed sequences have no padding and " ..
+      "no past", { lengths = { 5 }, kv_lengths = { 5 } })
     refuses("attn_mask is [5, 4] and must broadcast to [4, 5, 3]; its size 4 of dimension 2 must be 1 or 3",
       { lengths = { 3, 2 }, attn_mask = heed.ones(5, 4) })
     raises("varlen_attention: q is [1, 5, 4, 8]; it must be [tokens, heads, size]",
       function() heed.varlen_attention(q:unsqueeze(1), k, v, { lengths = { 5 } }) end)
-    raises("varlen_attention: q is [5, 3, 8] and k is [5, 2, 8]; the heads of q (second size) must be a multiple of the " ..
-      "heads of k", function() heed.varlen_attention(q:narrow(2, 1, 3), k, v, { lengths = { 5 } }) end)
+    raises("varlen_attention: q is [5, 3, 8] and k is [5, 2, 8]; the heads of q (second size) must be a multiple of " ..
+      "the heads of k", function() heed.varlen_attention(q:narrow(2, 1, 3), k, v, { lengths = { 5 } }) end)
   end)
 
   it("stops at a limit of time, and leaves the generator as it was", function()
@@ -299,23 +301,23 @@ describe("lengths in modules", function()
     refuses("lengths add up to 6 and x is [7, 12]; they must add up to 7, its tokens", few, { lengths = { 3, 3 } })
     refuses("x is [1, 7, 12] and lengths are given; it must be [total, 12]", few:unsqueeze(1), { lengths = { 7 } })
     refuses("a sequence of x has 150 tokens; it must have at most 100, the context_length", x, { lengths = lengths })
-    refuses("lengths and kv_lengths are given; give only one of them, because packed sequences have no padding and no past",
-      few, { lengths = { 7 }, kv_lengths = { 7 } })
-    refuses("lengths and cache are given; give only one of them, because packed sequences have no padding and no past",
-      few, { lengths = { 7 }, cache = m:new_cache() })
+    local why = "; give only one of them, because packed sequences have no padding and no past"
+    refuses("lengths and kv_lengths are given" .. why, few, { lengths = { 7 }, kv_lengths = { 7 } })
+    refuses("lengths and cache are given" .. why, few, { lengths = { 7 }, cache = m:new_cache() })
     refuses("lengths and key are given without key_lengths; give both", few, { lengths = { 7 }, key = few })
     refuses("key_lengths are given without lengths; give both", few, { key_lengths = { 7 } })
     raises("Linear: lengths is given; only attention modules take it",
       function() nn.Linear(12, 2)(few, { lengths = { 7 } }) end)
     raises("CausalAttention: lengths are given and softmax_dim is 1; it must be that of the keys, -1 or 2", function()
-      nn.CausalAttention { d_in = 12, d_out = 4, context_length = 9, dropout = 0, softmax_dim = 1 }(few, { lengths = { 7 } })
+      local c = nn.CausalAttention { d_in = 12, d_out = 4, context_length = 9, dropout = 0, softmax_dim = 1 }
+      c(few, { lengths = { 7 } })
     end)
   end)
 
   it("refuse hooks that change scores or weights", function()
     local m = nn.MultiHeadAttention(MHA)
-    raises("MultiHeadAttention: lengths are given and hooks change the scores or weights, which packed sequences do not " ..
-      "allow; call the module for each sequence, or unpack x", function()
+    raises("MultiHeadAttention: lengths are given and hooks change the scores or weights, which packed sequences do " ..
+      "not allow; call the module for each sequence, or unpack x", function()
         m:run_with_hooks(x, { hook_pattern = function(weights) return weights * 2 end }, { lengths = lengths })
       end)
   end)
@@ -338,8 +340,8 @@ describe("texts of different lengths", function()
       local last = m(packed, { lengths = lengths, logits_to_keep = 2 })
       close(heed.cat({ y[1]:narrow(1, 5, 2), y[2]:narrow(1, 1, 2), y[3]:narrow(1, 3, 2) }, 1), last, 2e-5)
       local name = kind == "gpt2" and "GPT2" or "Llama"
-      raises(name .. ": logits_to_keep is the number 3; it must be an integer from 1 to the length of the shortest text, 2",
-        function() m(packed, { lengths = lengths, logits_to_keep = 3 }) end)
+      raises(name .. ": logits_to_keep is the number 3; it must be an integer from 1 to the length of the shortest " ..
+        "text, 2", function() m(packed, { lengths = lengths, logits_to_keep = 3 }) end)
       raises(name .. ": lengths and kv_lengths are both given; packed texts have no padding and no past",
         function() m(packed, { lengths = lengths, kv_lengths = lengths }) end)
     end)

@@ -150,7 +150,8 @@ function Bert:forward(ids, ...)
   local x, found
   if lengths ~= nil then
     if mask or kv_lengths then
-      fail("Bert: lengths and %s are both given; packed texts have no padding", mask and "attention_mask" or "kv_lengths")
+      fail("Bert: lengths and %s are both given; packed texts have no padding",
+        mask and "attention_mask" or "kv_lengths")
     end
     lengths = packing.check("Bert", lengths, ids, most, "max_position_embeddings")
     x, found = hidden_of(self, ids, types or ones(n), packing.positions(lengths),

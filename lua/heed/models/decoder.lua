@@ -1,7 +1,7 @@
 --- The base class of decoders: from ids to logits, with a cache, and text generation. A subclass has `config`, `layers`
 --- (modules whose part `attention` is a MultiHeadAttention, called with its options), `norm`, `lm_head`, and a method
---- embed(ids, past, positions), where positions [total] are given for packed texts. Classes of layers with `packs = true`
---- take these. Shape legend: b batch, n tokens, total all tokens of packed texts, v vocab_size.
+--- embed(ids, past, positions), where positions [total] are given for packed texts. Classes of layers with
+--- `packs = true` take these. Shape legend: b batch, n tokens, total all tokens of packed texts, v vocab_size.
 
 local compat = require "heed.compat"
 local core = require "heed.core"

@@ -111,8 +111,8 @@ function GPT2:init(config)
   configs.draw(self, c, residual_scale(c.num_hidden_layers))
 end
 
---- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache, or [total, d] of packed
---- ids [total] at these positions.
+--- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache, or [total, d] of
+--- packed ids [total] at these positions.
 function GPT2:embed(ids, past, positions)
   positions = positions or core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
   local at = points_of(self)

@@ -12,8 +12,8 @@ local packing = {}
 function packing.check(name, lengths, ids, most, bound)
   lengths = core.modules.indices(lengths, name, "lengths")
   if ids.ndim ~= 1 or lengths.ndim ~= 1 or lengths:lt(0):any():item() or lengths:sum():item() ~= ids.shape[1] then
-    E.reject(name, "lengths", lengths, "the lengths of the sequences in ids [total], which add up to total; ids have " ..
-      "the shape [%s]", table.concat(ids.shape, ", "))
+    E.reject(name, "lengths", lengths, "the lengths of the sequences in ids [total], which add up to total; ids " ..
+      "have the shape [%s]", table.concat(ids.shape, ", "))
   end
   local longest = lengths:max():item()
   if longest > most then

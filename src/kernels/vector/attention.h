@@ -314,8 +314,8 @@ static void begin_map(const heed__attention_task *t, int64_t row) {
 static void keep_scores(const attend_work *a, const seen *e, int64_t row) {
   const heed__attention_task *t = a->t;
   for (int64_t r = 0, i = t->first + row; r < ATTEND_STRIP && i < t->last; r++, i++)
-    memcpy(heed__attention_map_row(t, t->weights, i) + e->first + e->low, a->scores + r * ATTEND_STRIDE + e->low,
-           (size_t)(e->high - e->low) * sizeof(float));
+    memcpy(heed__attention_map_row(t, t->weights, i) + e->first + e->low,
+           a->scores + r * ATTEND_STRIDE + e->low, (size_t)(e->high - e->low) * sizeof(float));
 }
 
 /* After the last block: turns the scores of query i into weights. */

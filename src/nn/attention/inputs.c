@@ -15,8 +15,7 @@ static heed_status check_packed_tokens(const heed_module *m, const char *argumen
                       argument, heed__shape_text(text, x->ndim, x->shape), lengths_argument,
                       (long long)x->shape[x->ndim - 1]);
   }
-  heed_status status =
-      heed__read_lengths(m->context, name, lengths_argument, lengths, INT64_MAX, &read);
+  heed_status status = heed__read_lengths(m->context, name, lengths_argument, lengths, INT64_MAX, &read);
   if (status == HEED_OK)
     status = heed__check_total(m->context, name, lengths_argument, &read, argument, x, 0);
   if (status == HEED_OK && a->context_length > 0 && read.longest > a->context_length) {
@@ -62,7 +61,8 @@ heed_status heed__attention_check_input(const heed_module *m, const heed_tensor 
 static heed_status check_packed_options(const heed_module *m, const heed_forward_options *o) {
   const char *name = m->class->name;
   if (o->lengths == NULL && o->key_lengths != NULL)
-    return heed__fail(m->context, HEED_ARGUMENT, "%s: key_lengths are given without lengths; give both", name);
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: key_lengths are given without lengths; give both",
+                      name);
   if (o->lengths == NULL) return HEED_OK;
   if ((o->key != NULL) != (o->key_lengths != NULL))
     return heed__fail(m->context, HEED_ARGUMENT, "%s: lengths and %s are given without %s; give both", name,
@@ -135,13 +135,12 @@ static heed_status new_positions(heed_context *ctx, const char *function, const 
 }
 
 heed_status heed__stages_make_positions(heed__attention_stages *p) {
-  const heed_tensor *lengths[] = {p->options.lengths,
-                                  p->options.key != NULL ? p->options.key_lengths : NULL};
+  const heed_tensor *lengths[] = {p->options.lengths, p->options.key != NULL ? p->options.key_lengths : NULL};
   heed_status status = HEED_OK;
   for (int i = 0; i < 2 && status == HEED_OK && p->rotary; i++)
     if (lengths[i] != NULL)
-      status = new_positions(p->m->context, p->m->class->name, lengths[i], p->from[i]->shape[0],
-                             &p->positions[i]);
+      status =
+          new_positions(p->m->context, p->m->class->name, lengths[i], p->from[i]->shape[0], &p->positions[i]);
   return status;
 }
 

@@ -34,9 +34,8 @@ static void release_parts(heed__attention_stages *p) {
 }
 
 static heed_status retain_inputs(heed__attention_stages *p) {
-  const heed_tensor **inputs[] = {&p->options.attn_mask,  &p->options.key_padding_mask,
-                                  &p->options.kv_lengths, &p->options.lengths,
-                                  &p->options.key_lengths, &p->from[0]};
+  const heed_tensor **inputs[] = {&p->options.attn_mask, &p->options.key_padding_mask, &p->options.kv_lengths,
+                                  &p->options.lengths,   &p->options.key_lengths,      &p->from[0]};
   heed_status status = HEED_OK;
   for (int i = 0; i < 6 && status == HEED_OK; i++) status = retain(p, inputs[i]);
   for (int i = 1; i < 3 && status == HEED_OK; i++) {
@@ -291,9 +290,9 @@ static heed_status begin_attention(heed__attention_stages *p) {
     status =
         new_buffer(p, p->scratch != NULL ? &p->scratch->heads : NULL, like->ndim, like->shape, &p->heads);
   } else {
-    const heed_tensor *inputs[] = {p->options.attn_mask,    p->options.key_padding_mask,
-                                   p->options.kv_lengths,   operands->options.sinks,
-                                   p->options.lengths,      p->options.key_lengths};
+    const heed_tensor *inputs[] = {p->options.attn_mask,  p->options.key_padding_mask,
+                                   p->options.kv_lengths, operands->options.sinks,
+                                   p->options.lengths,    p->options.key_lengths};
     status = heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32, like->ndim,
                                 like->shape, false, 6, inputs);
   }
