@@ -314,6 +314,18 @@ describe("lengths in modules", function()
     end)
   end)
 
+  it("are refused where one sequence is meant, and by hooks while gradients are recorded", function()
+    local m = nn.MultiHeadAttention(MHA)
+    for _, method in ipairs { "explain", "check", "verify" } do
+      raises(method .. ": lengths are given; give the tokens of one sequence alone, as x:narrow(1, first, n)",
+        function() m[method](m, x, { lengths = lengths }) end)
+    end
+    m.W_query:register_forward_hook(function() end)
+    heed.set_grad_enabled(true)
+    raises("MultiHeadAttention: lengths are given while gradients are recorded and modules or hooks in Lua take part; " ..
+      "call it under no_grad, or for each sequence", function() m(x, { lengths = lengths }) end)
+  end)
+
   it("refuse hooks that change scores or weights", function()
     local m = nn.MultiHeadAttention(MHA)
     raises("MultiHeadAttention: lengths are given and hooks change the scores or weights, which packed sequences do " ..
