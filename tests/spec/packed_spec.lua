@@ -322,8 +322,8 @@ describe("lengths in modules", function()
     end
     m.W_query:register_forward_hook(function() end)
     heed.set_grad_enabled(true)
-    raises("MultiHeadAttention: lengths are given while gradients are recorded and modules or hooks in Lua take part; " ..
-      "call it under no_grad, or for each sequence", function() m(x, { lengths = lengths }) end)
+    raises("MultiHeadAttention: lengths are given while gradients are recorded and modules or hooks in Lua take " ..
+      "part; call it under no_grad, or for each sequence", function() m(x, { lengths = lengths }) end)
   end)
 
   it("refuse hooks that change scores or weights", function()
