@@ -50,7 +50,7 @@ V_INLINE void score_vectors(float *scores, const float *q, const float *keys, in
 
 /* out [ATTEND_STRIP, vectors] = out · factor + weights [ATTEND_STRIP, n] · values [n, vectors] */
 V_INLINE void value_vectors(float *out, const float *factor, const float *weights, const float *values,
-                            int64_t n, int64_t columns, const int vectors) {
+                            ptrdiff_t value_row, int64_t n, int64_t columns, const int vectors) {
   vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -63,7 +63,7 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
       y[v] = v_load(values + v * V_LANES);
-      if (v * V_LANES % 16 == 0) __builtin_prefetch(values + ATTEND_AHEAD * columns + v * V_LANES);
+      if (v * V_LANES % 16 == 0) __builtin_prefetch(values + ATTEND_AHEAD * value_row + v * V_LANES);
     }
     V_UNROLL
     for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -71,7 +71,7 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
       V_UNROLL
       for (int v = 0; v < vectors; v++) x[r][v] = v_fma(p, y[v], x[r][v]);
     }
-    values += columns;
+    values += value_row;
   }
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -120,17 +120,17 @@ NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, in
 
 /* out [ATTEND_STRIP, vectors] = out · factor + weights · values low…high-1, run by run */
 V_INLINE void value_runs(float *out, const float *factor, const float *weights, const float *values,
-                         int64_t low, int64_t high, int64_t columns, const int vectors) {
+                         ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns, const int vectors) {
   for (int64_t j = low; j < high; factor = NULL) {
     const int64_t end = run_end(j, high);
-    value_vectors(out, factor, weights + j, values + j * columns, end - j, columns, vectors);
+    value_vectors(out, factor, weights + j, values + j * value_row, value_row, end - j, columns, vectors);
     j = end;
   }
 }
 
 NOT_INLINE void value_tile(float *out, const float *factor, const float *weights, const float *values,
-                           int64_t low, int64_t high, int64_t columns, int64_t count) {
-  BY_VECTORS(count, value_runs(out, factor, weights, values, low, high, columns, vectors))
+                           ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns, int64_t count) {
+  BY_VECTORS(count, value_runs(out, factor, weights, values, value_row, low, high, columns, vectors))
 }
 
 /* Scores of a strip. Meanwhile the mask and bias rows of the next strip are prefetched, a few cache lines for
@@ -155,7 +155,8 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int64_t c = 0; c < columns; c += ATTEND_TILE)
-    value_tile(out + c, factor, a->scores, e->values + c, e->low, e->high, columns, (columns - c) / V_LANES);
+    value_tile(out + c, factor, a->scores, e->values + c, e->value_row, e->low, e->high, columns,
+               (columns - c) / V_LANES);
 }
 
 /* The same in the same order, but without the keys that a row does not see. */
@@ -169,7 +170,7 @@ static void weigh_seen(const attend_work *a, const seen *e, float *out, const fl
         vfloat x = v_zero();
         for (; j < end; j++)
           if ((j >= e->sure_first && j < e->sure_last) || (e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD & 1))
-            x = v_fma(v_set(a->scores[r * ATTEND_STRIDE + j]), v_load(e->values + j * columns + c), x);
+            x = v_fma(v_set(a->scores[r * ATTEND_STRIDE + j]), v_load(e->values + j * e->value_row + c), x);
         sum = v_add(sum, x);
       }
       v_store(out + c, sum);
@@ -444,9 +445,10 @@ static void write_strip(const attend_work *a, const attend_strip *s, bool sink) 
 static bool hides_finite(const attend_work *a, const seen *e, int *block) {
   const int64_t columns = a->columns, before = e->sure_first - e->low, behind = e->high - e->sure_last;
   if (*block < 0 && before + behind <= 2 * ATTEND_WORD + ATTEND_STRIP)
-    return are_finite(e->values + e->low * columns, before * columns) &&
-           are_finite(e->values + e->sure_last * columns, behind * columns);
-  if (*block < 0) *block = are_finite(e->values + e->begin * columns, (e->count - e->begin) * columns);
+    return are_finite_rows(e->values + e->low * e->value_row, e->value_row, before, columns) &&
+           are_finite_rows(e->values + e->sure_last * e->value_row, e->value_row, behind, columns);
+  if (*block < 0)
+    *block = are_finite_rows(e->values + e->begin * e->value_row, e->value_row, e->count - e->begin, columns);
   return *block;
 }
 
