@@ -407,11 +407,7 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
   float *q = s->q, *out = s->out;
-  const int64_t next = t->first + s->row + ATTEND_STRIP, after = heed__min(next + ATTEND_STRIP, t->last);
-  if (t->q_column == 1) fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->head_size, next, after);
-  if (t->out_column == 1)
-    for (int64_t i = next; i < after; i++)
-      for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
+  fetch_next(t, s);
   for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP;
        r++, i++, q += t->head_size, out += a->columns) {
     if (i < t->last) {

@@ -160,6 +160,14 @@ static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n
   }
 }
 
+/* Prefetches the queries and outputs of the strip after s. */
+static void fetch_next(const heed__attention_task *t, const attend_strip *s) {
+  const int64_t next = t->first + s->row + ATTEND_STRIP, last = heed__min(next + ATTEND_STRIP, t->last);
+  if (t->q_column == 1) fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->head_size, next, last);
+  for (int64_t i = next; i < last && t->out_column == 1; i++)
+    for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
+}
+
 /* Packs the keys of a block in tiles, dimension by dimension; keys that do not exist become zeros. */
 static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
