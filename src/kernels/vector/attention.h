@@ -361,9 +361,7 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
   int64_t at = before % strips;
   for (int64_t block = before / strips; block < blocks; block++, at = 0) {
     const int64_t first = start + block * a.block;
-    seen e = {.first = first,
-              .begin = heed__max(round_down(begin, ATTEND_WORD) - first, 0),
-              .count = heed__min(end - first, a.block)};
+    seen e = {.first = first, .begin = heed__max(begin - first, 0), .count = heed__min(end - first, a.block)};
     key_range finite[2] = {{0, 0}, {0, 0}};
     if (t->intervals && skips_block(&e, t, start, a.block, blocks, &block)) continue;
     for (; at < strips; at++) {
