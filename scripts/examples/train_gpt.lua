@@ -24,7 +24,7 @@ Trains a GPT on the characters of the files; without one, on heed's own pages.
   --validate N     steps between two validations (a twentieth of --steps, at least 50)
   --sample N       characters that are written after a validation (120); 0: none
   --prompt TEXT    what they begin with (a line break, if the text has any)
-  --temperature X  for writing (0.8); 0: always the likeliest character
+  --temperature X  of the samples (0.8); 0 chooses the most likely character
   --seed N         seed of weights, data and writing (1)
   --threads N      threads
   --out FOLDER     where the model and the state of the training go (build/train_gpt)

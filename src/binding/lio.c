@@ -221,14 +221,9 @@ static void push_json(lua_State *L, heed_context *ctx, const heed__json *value, 
   }
 }
 
-/* json(path): the value in the file, usually a table; or nil, message */
-static int json(lua_State *L) {
-  heed_context *ctx = lheed_get(L)->context;
-  heed_status status;
+/* Gives the value of a tree that was read, which it frees; or nil, message. */
+static int give_json(lua_State *L, heed_context *ctx, heed_status status, heed__json_tree **tree) {
   unsigned pushed = 0;
-  const char *path = lheed_path(L, 1, "load");
-  heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &json_type);
-  LHEED_TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
   if (status != HEED_OK) return lheed_file_failed(L, status);
   push_json(L, ctx, heed__json_root(*tree), &pushed);
   heed__json_free(*tree);
@@ -236,22 +231,27 @@ static int json(lua_State *L) {
   return 1;
 }
 
+/* json(path): the value in the file, usually a table; or nil, message */
+static int json(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  heed_status status;
+  const char *path = lheed_path(L, 1, "load");
+  heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &json_type);
+  LHEED_TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
+  return give_json(L, ctx, status, tree);
+}
+
 /* parse(path, text): the value of a JSON text in that file; or nil, message */
 static int parse_json(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
-  unsigned pushed = 0;
   size_t length;
   const char *path = lheed_path(L, 1, "load");
   if (lua_type(L, 2) != LUA_TSTRING) lheed_bad_argument(L, 2, "load", "text", "a string");
   const char *json_text = lua_tolstring(L, 2, &length);
   heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &json_type);
   LHEED_TRY_FILE(L, &status, heed__json_read(ctx, path, json_text, length, tree));
-  if (status != HEED_OK) return lheed_file_failed(L, status);
-  push_json(L, ctx, heed__json_root(*tree), &pushed);
-  heed__json_free(*tree);
-  *tree = NULL;
-  return 1;
+  return give_json(L, ctx, status, tree);
 }
 
 /* map(path): the bytes of a file as a mapped int8 tensor [size]; or nil, message */

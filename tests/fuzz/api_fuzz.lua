@@ -305,8 +305,9 @@ local function step()
       or target[1]:find "^Generator" and heed.Generator(1)
       or new_tensor()
   end
-  -- Lua's C functions accept numbers as strings; here one would become the name of a file.
-  if target[1]:find "^files%." and type(arguments[1]) == "number" then arguments[1] = "/dev/null/number" end
+  -- Any string may come here, also numbers, which Lua's C functions accept as such: none must name a file to write.
+  local path = target[1]:find "^files%." and arguments[1]
+  if type(path) == "string" or type(path) == "number" then arguments[1] = "/dev/null/" .. path end
   if trace then io.stderr:write(target[1], " ", arguments.n, "\n") end
   local f = target[2]
   local limits = target[1]:find "limit$"

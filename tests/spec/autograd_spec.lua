@@ -150,7 +150,7 @@ describe("with recording on", function()
       raises("index: fields of a tensor cannot be set ('grad_fn')", function() y.grad_fn = nil end)
     end)
 
-    it("is a parameter that wants a gradient, unless it is told not to", function()
+    it("is a parameter that requires a gradient by default", function()
       assert.is_true(heed.nn.Parameter(heed.ones(2)).requires_grad)
       local frozen = heed.nn.Parameter(heed.ones(2), false)
       assert.is_false(frozen.requires_grad)

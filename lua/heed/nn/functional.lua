@@ -57,8 +57,8 @@ for _, name in ipairs { "relu", "silu" } do
   end
 end
 
--- What is written in place below are results whose elements no gradient needs. Where one of two formulas is chosen,
--- the other one gets elements that do not overflow: its gradient there is 0 times that of the formula.
+-- Where one of two formulas is chosen below, the other one gets elements that do not overflow: its gradient there is 0
+-- times that of the formula, and 0 · inf is nan.
 
 function F.logsigmoid(x)
   E.check_operand(x, "logsigmoid", "input")
