@@ -31,6 +31,8 @@ typedef enum heed__mask_kind {
 /* Queries at positions offset, offset + 1, … and keys 0…s-1. */
 typedef struct heed__mask_call {
   int64_t l, s, offset;
+  int64_t before, behind; /* rows of other items before and behind these in mask.intervals */
+  int64_t spare;          /* keys that it may name beyond s, for longer items */
 } heed__mask_call;
 
 /** Checks that the mask is for such a call; every_query: each must have a position in the documents. Messages

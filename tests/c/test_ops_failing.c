@@ -15,6 +15,7 @@ typedef struct fixture {
   heed_tensor *square, *flipped; /* [8, 8] and its transpose on the same elements */
   heed_tensor *whole, *mask;     /* int64 with values 1…8, bool; [8, 8] */
   heed_tensor *row, *indices;    /* [8] float32, int64 */
+  heed_tensor *lengths, *rows;   /* int64 [2]: 3 and 5; their tokens, float32 [8, 2, 8] */
   heed_tensor *tall, *batch;     /* [1100, 2], [2, 8, 8] */
   heed_tensor *thin, *bools;     /* [8, 1] expanded to [8, 8]; bool [2500] */
   heed_tensor *queries;          /* [1, 2500, 1]: longer rows than attention's buffers on the stack */
@@ -24,12 +25,12 @@ typedef struct fixture {
   unsigned char state[HEED_GENERATOR_STATE_BYTES];
 } fixture;
 
-#define TENSORS 14
+#define TENSORS 16
 #define MODULES 7
 static heed_tensor **tensors_of(fixture *f, int i) {
-  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,  &f->row,  &f->indices,
-                                      &f->tall,   &f->batch, &f->bools, &f->thin, &f->queries,
-                                      &f->weight, &f->scale, &f->heads, &f->rates};
+  heed_tensor **const all[TENSORS] = {&f->square, &f->whole,  &f->mask,  &f->row,   &f->indices, &f->tall,
+                                      &f->batch,  &f->bools,  &f->thin,  &f->queries, &f->weight,  &f->scale,
+                                      &f->heads,  &f->rates,  &f->lengths, &f->rows};
   return all[i];
 }
 
@@ -57,6 +58,8 @@ static void open_fixture(fixture *f) {
   assert_ok(heed_quantize_int8(ctx, f->square, &f->weight, &f->scale));
   assert_ok(heed_normal(ctx, NULL, 0, 0.5, 4, SHAPE(1, 2, 20, 4), &f->heads));
   assert_ok(heed_uniform(ctx, NULL, -1, 0, 3, SHAPE(1, 2, 20), &f->rates));
+  assert_ok(heed_range(ctx, HEED_INT64, heed_integer(3), heed_integer(5), heed_integer(2), &f->lengths));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(SIDE, 2, SIDE), &f->rows));
   heed_attention_config c;
   heed_attention_config_init(&c, sizeof c);
   c.d_in = c.d_out = SIDE;
@@ -214,6 +217,14 @@ static void close_fixture(fixture *f) {
   X(partial_of_many_keys,                                                                                    \
     heed_attention_partial(F, f->queries, f->queries, f->queries, NULL, 0, OUT, &out[1]))                    \
   X(attention_merge, heed_attention_merge(F, 2, TALL, TALL, OUT, &out[1]))                                   \
+  X(varlen_attention,                                                                                        \
+    heed_varlen_attention(F, f->rows, f->rows, f->rows, f->lengths, NULL, NULL, OUT, NULL))                  \
+  X(pack, heed_pack(F, f->batch, f->lengths, OUT))                                                           \
+  X(unpack, heed_unpack(F, f->flipped, f->lengths, 6, OUT))                                                  \
+  X(packed_forward, heed_module_forward(f->multi, f->flipped,                                                \
+                                        &(const heed_forward_options){.size = sizeof(heed_forward_options),  \
+                                                                      .lengths = f->lengths},                \
+                                        OUT, NULL))                                                          \
   X(linear_forward, heed_module_forward(f->linear, f->flipped, NULL, OUT, NULL))                             \
   X(dropout_forward, heed_module_forward(f->dropout, f->flipped, NULL, OUT, NULL))                           \
   X(self_forward, heed_module_forward(f->self, f->flipped, NULL, OUT, NULL))                                 \

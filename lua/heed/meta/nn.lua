@@ -37,6 +37,8 @@ function nn.is_module(value) end
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
 ---@field lengths? heed.Indices with a cache, whose items may differ: the tokens of each item, and x is [total, d_in], those of all items one after the other
 ---@field need_lse? boolean return the log-sum-exp as info.lse
+---@field lengths? heed.Indices [b]: x is [total, d_in], packed sequences of these lengths, without padding; attn_mask is [h, total, s]. Not together with padding, kv_lengths and a cache
+---@field key_lengths? heed.Indices [b]: the lengths of those in key [total_keys, kdim], together with lengths
 
 ---Which intermediate results: a list of their names (all without any), the heads, and the queries: two numbers are a
 ---range, others a list. Both count from 1, negative numbers from the end. Only maps [..., h, n, s] are reduced.

@@ -520,3 +520,19 @@ function Tensor:causal_conv(weight, options) end
 ---@return heed.Tensor stats [..., hq, L, 2]
 ---@nodiscard
 function Tensor:attention_partial(k, v, options) end
+
+---The options of packed sequences. attn_mask broadcasts to [hq, total, S], where S is the largest key length and keys
+---count within their sequence; lse is [hq, total], and the maps are [hq, total, S]. Not with kv_lengths, past_key, past_value.
+---@class heed.VarlenOptions: heed.AttentionOptions
+---@field lengths heed.Indices [b]: the lengths of the sequences in q, which add up to total; may be 0
+---@field key_lengths? heed.Indices [b]: those in k and v; as lengths by default
+
+---Attention of packed sequences, one after another without padding, where x is q [total, hq, d]. Each query sees the keys of
+---its own sequence; its offset is the key length - the length. Nothing is computed for padding.
+---@param k heed.Tensor [total_keys, hkv, d]
+---@param v heed.Tensor [total_keys, hkv, dv]
+---@param options heed.VarlenOptions
+---@return heed.Tensor out [total, hq, dv]
+---@return heed.AttentionTaps? taps with need_weights
+---@nodiscard
+function Tensor:varlen_attention(k, v, options) end

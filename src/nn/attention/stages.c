@@ -35,10 +35,10 @@ static void release_parts(heed__attention_stages *p) {
 
 static heed_status retain_inputs(heed__attention_stages *p) {
   const heed_tensor **inputs[] = {&p->options.attn_mask, &p->options.key_padding_mask, &p->options.kv_lengths,
-                                  &p->from[0]};
+                                  &p->options.lengths,   &p->options.key_lengths,      &p->from[0]};
   heed_status status = HEED_OK;
   p->mask_reference = heed_mask_retain((heed_mask *)(uintptr_t)p->options.mask);
-  for (int i = 0; i < 4 && status == HEED_OK; i++) status = retain(p, inputs[i]);
+  for (int i = 0; i < 6 && status == HEED_OK; i++) status = retain(p, inputs[i]);
   for (int i = 1; i < 3 && status == HEED_OK; i++) {
     if (p->options.key == NULL)
       p->from[i] = p->from[0];
@@ -78,6 +78,8 @@ static void set_operands(heed__attention_stages *p) {
       .no_heads = a->one_head,
       .same_tokens = p->options.key == NULL,
       .key_padding_mask = p->options.key_padding_mask,
+      .lengths = p->options.cache == NULL ? p->options.lengths : NULL, /* with a cache: p->added */
+      .key_lengths = p->options.key_lengths,
       .found = p->taps,
   };
   if (p->taps != NULL) {
@@ -98,7 +100,8 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->added = NULL;
   p->taps = taps;
   if ((status = heed__stages_choose_tokens(p, x)) != HEED_OK) return status;
-  if (options->lengths != NULL && (status = heed__stages_read_lengths(p, x)) != HEED_OK) return status;
+  if (options->lengths != NULL && options->cache != NULL)
+    if ((status = heed__stages_read_lengths(p)) != HEED_OK) return status;
   if ((status = heed__stages_check_cache(p, x)) != HEED_OK) {
     heed__release(m->context, p->added);
     return status;
@@ -121,7 +124,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   }
   p->norm[0] = heed__module_part(m, "q_norm");
   p->norm[1] = heed__module_part(m, "k_norm");
-  p->made[0] = p->made[1] = p->heads = p->turned = NULL;
+  p->made[0] = p->made[1] = p->heads = p->turned = p->positions[0] = p->positions[1] = NULL;
   p->turned_rows = 0;
   p->into_view = &p->into;
   p->result = (heed__result){0};
@@ -132,13 +135,16 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->piece = 0;
   if (scratch != NULL) {
     set_operands(p);
-    return HEED_OK;
+    status = heed__stages_make_positions(p);
+    if (status != HEED_OK) heed__attention_stages_end(p, status);
+    return status;
   }
   retain_parts(p);
   if ((status = retain_inputs(p)) == HEED_OK) {
     set_operands(p);
     status = retain(p, &p->operands.options.sinks);
   }
+  if (status == HEED_OK) status = heed__stages_make_positions(p);
   if (status != HEED_OK) heed__attention_stages_end(p, status);
   return status;
 }
@@ -326,13 +332,14 @@ static heed_status begin_attention(heed__attention_stages *p) {
     status =
         new_buffer(p, p->scratch != NULL ? &p->scratch->heads : NULL, like->ndim, like->shape, &p->heads);
   } else {
-    const heed_tensor *inputs[] = {p->options.attn_mask, p->options.key_padding_mask, p->options.kv_lengths,
-                                   operands->options.sinks};
+    const heed_tensor *inputs[] = {p->options.attn_mask,  p->options.key_padding_mask,
+                                   p->options.kv_lengths, operands->options.sinks,
+                                   p->options.lengths,    p->options.key_lengths};
     status = p->ragged || p->apart || p->turned != NULL
                  ? heed__result_begin_row_major(ctx, operands->function, &p->result, p->out, HEED_FLOAT32,
-                                                like->ndim, like->shape, 4, inputs)
+                                                like->ndim, like->shape, 6, inputs)
                  : heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32, like->ndim,
-                                      like->shape, false, 4, inputs);
+                                      like->shape, false, 6, inputs);
   }
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
@@ -424,6 +431,7 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
     heed__kv_span_end(&p->span);
   }
   for (int i = 0; i < 2; i++) heed_tensor_free(p->made[i]);
+  for (int i = 0; i < 2; i++) heed_tensor_free(p->positions[i]);
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
   heed_tensor_free(p->turned);
