@@ -1349,7 +1349,7 @@ typedef struct heed_forward_options {
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
   const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
-  const heed_mask *mask;      /* over all keys, first the cache's, then those of x; or NULL */
+  const heed_mask *mask;          /* over all keys, first the cache's, then those of x; or NULL */
   const heed_tensor *lengths; /* int64 [b]: x is [total, d_in], packed sequences of these lengths, whose sum
                                  is total, as for heed_varlen_attention. Rotary positions begin anew in
                                  each; context_length is for each. attn_mask is [h, total, s]. Not together

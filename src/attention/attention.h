@@ -22,8 +22,8 @@ typedef enum heed__tap {
 } heed__tap;
 enum { HEED__TAP_MAPS = HEED__TAP_biased_logits + 1 };
 
-/* The rows of a batch item or packed sequence. A unit is a head of an item with at most plan.rows of its rows;
- * units are numbered by item, then by head. */
+/* The rows of a batch item or packed sequence. A unit is a head of an item with at most plan.rows of its
+ * rows; units are numbered by item, then by head. */
 typedef struct heed__attention_item {
   int64_t first_query, query_length; /* of q and the output; from 0 */
   int64_t first_key, key_length;     /* of k, v and their scales */
@@ -279,8 +279,8 @@ HEED_MUST_USE
 bool heed__attention_merge(heed_context *ctx, heed__merge *merge, bool backward);
 
 /* What is recorded of a call beside its inputs. Its recorded inputs are those above, then kv_lengths,
- * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask and
- * the lengths of packed sequences. */
+ * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask
+ * and the lengths of packed sequences. */
 typedef struct heed__attention_values {
   heed_attention_options options; /* without tensors */
   int64_t offset;

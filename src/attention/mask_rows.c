@@ -46,9 +46,9 @@ static heed_status check_intervals(heed_context *ctx, const char *function, cons
                                    const heed__mask_call *call) {
   const int64_t l = call->before + call->l + call->behind, most = call->s + call->spare;
   if (c[3] != 1 && c[3] != l)
-    return heed__fail(
-        ctx, HEED_SHAPE, "%s: mask.intervals is for %lld quer%s, and there %s %lld; make it for that number",
-        function, (long long)c[3], c[3] == 1 ? "y" : "ies", HEED__ARE(l), (long long)l);
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: mask.intervals is for %lld quer%s, and there %s %lld; make it for that number",
+                      function, (long long)c[3], c[3] == 1 ? "y" : "ies", HEED__ARE(l), (long long)l);
   const int64_t first = c[3] > 1 ? call->before : 0, last = c[3] > 1 ? first + call->l : c[3], pairs = c[4];
   for (const int64_t *x = c + 5 + c[2]; x < c + 2 + c[1]; x += 2 * pairs * c[3])
     for (int64_t i = first * pairs; i < last * pairs; i++)

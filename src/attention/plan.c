@@ -373,12 +373,12 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   heed_status status = heed__attention_check(p);
   if (status) goto failed;
   const int64_t packed[] = {p->query_heads, operands->q->shape[operands->q->ndim - 2], p->value_size};
-  status = heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32,
-                              operands->items ? 3 : p->ndim, operands->items ? packed : p->shape, false, 12,
-                              (const heed_tensor *const[]){
-                                  operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
-                                  o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
-                                  operands->v_scale, operands->lengths, operands->key_lengths});
+  status = heed__result_begin(
+      ctx, operands->function, &p->result, out, HEED_FLOAT32, operands->items ? 3 : p->ndim,
+      operands->items ? packed : p->shape, false, 12,
+      (const heed_tensor *const[]){operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
+                                   o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
+                                   operands->v_scale, operands->lengths, operands->key_lengths});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   if ((status = new_kept(p)) || (status = new_stats(p))) goto failed;

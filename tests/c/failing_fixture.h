@@ -30,9 +30,9 @@ typedef struct fixture {
 #define TENSORS 16
 #define MODULES 7
 static heed_tensor **tensors_of(fixture *f, int i) {
-  heed_tensor **const all[TENSORS] = {&f->square, &f->whole,  &f->mask,  &f->row,   &f->indices, &f->tall,
-                                      &f->batch,  &f->bools,  &f->thin,  &f->queries, &f->weight,  &f->scale,
-                                      &f->heads,  &f->rates,  &f->lengths, &f->rows};
+  heed_tensor **const all[TENSORS] = {&f->square, &f->whole, &f->mask,    &f->row,     &f->indices, &f->tall,
+                                      &f->batch,  &f->bools, &f->thin,    &f->queries, &f->weight,  &f->scale,
+                                      &f->heads,  &f->rates, &f->lengths, &f->rows};
   return all[i];
 }
 

@@ -10,7 +10,8 @@ static double keys_of_query(const heed__attention_stages *p) {
 
 double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
   switch (stage) {
-  case HEED__STAGE_SHAPE: return heed__stages_has_shaping(p) ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
+  case HEED__STAGE_SHAPE:
+    return heed__stages_has_shaping(p) ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
   case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
   case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
     return 2 * (double)p->view[0].numel * keys_of_query(p);

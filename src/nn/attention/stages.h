@@ -137,8 +137,8 @@ heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed
  * (ragged.c) */
 HEED_MUST_USE
 heed_status heed__stages_begin_items(heed__attention_stages *p);
-/** Copies options.lengths, which were checked and whose cache was given, to p->added. Errors: ARGUMENT, SHAPE,
- * MEMORY. (ragged.c) */
+/** Copies options.lengths, which were checked and whose cache was given, to p->added. Errors: ARGUMENT,
+ * SHAPE, MEMORY. (ragged.c) */
 HEED_MUST_USE
 heed_status heed__stages_read_lengths(heed__attention_stages *p);
 /** Sets p->packed[1] from p->into. (ragged.c) */
