@@ -131,5 +131,3 @@ function nn.SiLU() end
 ---@return heed.ReLU
 ---@nodiscard
 function nn.ReLU() end
-
-return nn

@@ -390,3 +390,5 @@ local utils = {}
 ---@param ... any its arguments
 ---@return any
 function utils.skip_init(class, ...) end
+
+return nn
