@@ -279,6 +279,8 @@ local ARGUMENTS = {
   multinomial = { 1 }, scatter_add = { 1, { { 1, 1 } }, heed.ones(1, 2) },
   scatter_add_ = { 1, { { 1, 1 } }, heed.ones(1, 2) },
   index_add = { 1, { 1 }, heed.ones(1, 2) }, index_add_ = { 1, { 1 }, heed.ones(1, 2) },
+  linear_attention = { heed.ones(2, 2), heed.ones(2, 2) }, causal_conv = { heed.ones(2, 2) },
+  attention_partial = { heed.ones(2, 2), heed.ones(2, 2) },
   linear_int8 = { heed.ones(2, 2, { dtype = "int8" }), heed.ones(2, 1) },
 }
 for name in ([[add div eq floor_divide fmod ge gt le logical_and logical_or logical_xor lt matmul maximum minimum mm mul
