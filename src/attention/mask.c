@@ -321,34 +321,51 @@ heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t
 
 /* ---- Sizes and text ---- */
 
+enum { PICTURED = 1 << 16 }; /* widest window or prefix that a picture shows in full */
+
 void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
-  int64_t queries = -1, keys = -1;
+  int64_t queries = -1, fewest = -1, keys = -1; /* fewest: where no condition has one row for each query */
   if (m != NULL) {
     const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
     for (const int64_t *c = code; c < end; c += c[1] + 2) {
-      if (c[0] == HEED__MASK_DOCUMENTS) queries = keys = c[2] > 0 ? c[2 + c[2]] : 0;
-      if (c[0] == HEED__MASK_TREE) queries = keys = c[2];
+      if (c[0] == HEED__MASK_DOCUMENTS) {
+        const int64_t sum = c[2] > 0 ? c[2 + c[2]] : 0;
+        fewest = keys = heed__max(keys, sum);
+      }
+      if (c[0] == HEED__MASK_TREE) {
+        queries = c[2];
+        keys = heed__max(keys, queries);
+      }
       if (c[0] != HEED__MASK_INTERVALS) continue;
-      const int64_t *x = c + 5 + c[2];
-      if (c[3] > 1 || queries < 0) queries = c[3];
-      for (; x < c + 2 + c[1]; x += 2) keys = heed__max(keys, x[1]);
+      if (c[3] != 1) queries = c[3];
+      fewest = heed__max(fewest, 1);
+      for (const int64_t *x = c + 5 + c[2]; x < c + 2 + c[1]; x += 2) keys = heed__max(keys, x[1]);
     }
   }
-  if (l != NULL) *l = queries;
+  if (l != NULL) *l = queries >= 0 ? queries : fewest;
   if (s != NULL) *s = keys;
 }
 
-void heed__mask_picture_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
+bool heed__mask_picture_call(const heed_mask *m, heed__mask_call *call) {
   int64_t n = 16;
-  heed_mask_sizes(m, l, s);
+  *call = (heed__mask_call){0};
+  heed_mask_sizes(m, &call->l, &call->s);
   const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
   for (const int64_t *c = code; c < end; c += c[1] + 2) {
-    if (c[0] == HEED__MASK_PREFIX) n = heed__max(n, 2 * heed__min(c[2], INT32_MAX / 4));
+    if (c[0] == HEED__MASK_PREFIX) n = heed__max(n, 2 * heed__min(c[2], PICTURED));
     for (int i = 2; c[0] == HEED__MASK_WINDOW && i < 4; i++)
-      n = heed__max(n, 4 * heed__min(c[i], INT32_MAX / 8));
+      n = heed__max(n, 4 * heed__min(c[i], PICTURED));
   }
-  if (*l < 0) *l = *s > 0 ? *s : n;
-  if (*s < 0) *s = *l;
+  if (call->l < 0) call->l = call->s > 0 ? call->s : n;
+  if (call->s < 0) call->s = call->l;
+  call->offset = heed__max(call->s - call->l, 0); /* as if the keys before were in a cache */
+  for (const int64_t *c = code; c < end; c += c[1] + 2) {
+    if (c[0] == HEED__MASK_DOCUMENTS && ((c[2] > 0 ? c[2 + c[2]] : 0) != call->s || call->l > call->s))
+      return false;
+    if (c[0] == HEED__MASK_TREE && c[2] != call->l) return false;
+    if (c[0] == HEED__MASK_INTERVALS && c[3] != 1 && c[3] != call->l) return false;
+  }
+  return true;
 }
 
 static void describe_condition(const int64_t *c, char *text, size_t size) {
