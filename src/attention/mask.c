@@ -353,8 +353,7 @@ bool heed__mask_picture_call(const heed_mask *m, heed__mask_call *call) {
   const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
   for (const int64_t *c = code; c < end; c += c[1] + 2) {
     if (c[0] == HEED__MASK_PREFIX) n = heed__max(n, 2 * heed__min(c[2], PICTURED));
-    for (int i = 2; c[0] == HEED__MASK_WINDOW && i < 4; i++)
-      n = heed__max(n, 4 * heed__min(c[i], PICTURED));
+    for (int i = 2; c[0] == HEED__MASK_WINDOW && i < 4; i++) n = heed__max(n, 4 * heed__min(c[i], PICTURED));
   }
   if (call->l < 0) call->l = call->s > 0 ? call->s : n;
   if (call->s < 0) call->s = call->l;

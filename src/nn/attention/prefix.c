@@ -8,7 +8,8 @@
 bool heed__stages_keep_apart(const heed__attention_stages *p) {
   const heed__attention_module *a = (const heed__attention_module *)p->m;
   return p->options.cache->prefix > 0 && !p->options.cache->int4 && p->options.attn_mask == NULL &&
-         p->options.mask == NULL && p->options.key_padding_mask == NULL && p->taps == NULL && p->dropout == 0 && !a->alibi;
+         p->options.mask == NULL && p->options.key_padding_mask == NULL && p->taps == NULL &&
+         p->dropout == 0 && !a->alibi;
 }
 
 /* A view of a part of the prefix without its batch dimension. */
