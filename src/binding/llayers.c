@@ -139,7 +139,7 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
 enum { ATTENTION_FURTHER = 17 }; /* the slot after them */
 
 /* Of these options, those that take more than reading: before the results are pushed. */
-static heed_window begin_attention(lua_State *L, const char *function) {
+static heed_window begin_attention_call(lua_State *L, const char *function) {
   luaL_checkstack(L, 16, function);
   const heed_window window = lheed_opt_window(L, 10, function);
   lheed_opt_indices(L, 12, function, "kv_lengths");
@@ -189,7 +189,7 @@ static int op_attention(lua_State *L) {
   static const char *const tap_names[] = {
       "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
   lheed_options(L, function, 4, names);
-  const heed_window window = begin_attention(L, function);
+  const heed_window window = begin_attention_call(L, function);
   heed_taps_wanted choice;
   const heed_taps_wanted *chosen;
   const bool tapped =
@@ -216,7 +216,7 @@ static int op_attention_partial(lua_State *L) {
   static const char function[] = "attention_partial";
   static const char *const names[] = {ATTENTION_OPTIONS, "offset", NULL};
   lheed_options(L, function, 4, names);
-  const heed_window window = begin_attention(L, function);
+  const heed_window window = begin_attention_call(L, function);
   const int64_t offset = lheed_opt_integer(L, ATTENTION_FURTHER, function, "offset", 0);
   heed_tensor **out = lheed_push_tensor(L), **stats = lheed_push_tensor(L);
   const heed_tensor *x[3];

@@ -49,7 +49,7 @@ heed_status heed__stages_prefix_begin(heed__attention_stages *p) {
 /* ---- Merging ---- */
 
 /* Rows of one head of one item: out = (out · e^lse + other · e^other_lse) / (e^lse + e^other_lse). */
-static void merge_rows(const heed__attention_stages *p, int64_t item, int64_t head) {
+static void merge_head(const heed__attention_stages *p, int64_t item, int64_t head) {
   const heed__stages_prefix *x = &p->prefix;
   const heed__attention_item *rows = &p->operands.items[item];
   const heed_tensor *out = &p->packed[1], *other = x->out;
@@ -72,7 +72,7 @@ static void merge_rows(const heed__attention_stages *p, int64_t item, int64_t he
 static bool run_merge(heed__attention_stages *p) {
   const int64_t heads = p->packed[1].shape[0];
   while (p->prefix.merged < p->operands.item_count * heads) {
-    merge_rows(p, heed__quotient(p->prefix.merged, heads), p->prefix.merged % heads);
+    merge_head(p, heed__quotient(p->prefix.merged, heads), p->prefix.merged % heads);
     if (++p->prefix.merged < p->operands.item_count * heads && heed__is_due(&p->m->context->pace))
       return false;
   }
