@@ -128,7 +128,8 @@ heed_status heed__attention_add_mask(heed__attention_plan *p) {
       const int32_t *x;
       const int64_t n = heed__mask_row(mask, &call, ndim, lead, i, &buffers, &x);
       store_row(to, most, x, n, skipped);
-      if (i % 1024 == 1023 && heed__is_due(&p->context->pace)) return heed__stopped(p->context, function);
+      if ((most > 64 || i % 1024 == 1023) && heed__is_due(&p->context->pace))
+        return heed__stopped(p->context, function);
     }
   }
   return HEED_OK;
