@@ -149,7 +149,7 @@ static bool store_rows(const heed__attention_plan *p, mask_writer *w, const heed
     const int32_t *x;
     const int64_t n = heed__mask_row(w->mask, &call, w->ndim, w->lead, i, &w->buffers, &x);
     store_row(w->to, w->most, x, n, skipped);
-    if (++w->rows % 1024 == 0 && heed__is_due(&p->context->pace)) return false;
+    if ((++w->rows % 1024 == 0 || w->most > 64) && heed__is_due(&p->context->pace)) return false;
   }
   return true;
 }

@@ -290,8 +290,8 @@ heed_status heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t of
   if (status) return status;
   dense_mask dense = {(uint8_t *)result.tensor->data, l, s};
   if (result.tensor->numel > 0) {
-    memset(dense.data, 0, (size_t)result.tensor->numel);
-    status = visit_mask(m, function, &call, lead, shape, show, &dense);
+    status = heed__fill(ctx, function, result.tensor, heed_boolean(false));
+    if (!status) status = visit_mask(m, function, &call, lead, shape, show, &dense);
   }
   return heed__result_end(ctx, &result, status);
 }
@@ -335,8 +335,8 @@ heed_status heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t o
   if (status) return status;
   mask_blocks blocks = {(int64_t *)(void *)result.tensor->data, shape[lead], shape[lead + 1], block, block};
   if (result.tensor->numel > 0) {
-    memset(blocks.count, 0, (size_t)result.tensor->numel * sizeof *blocks.count);
-    status = visit_mask(m, function, &call, lead, shape, count_blocks, &blocks);
+    status = heed__fill(ctx, function, result.tensor, heed_number(0));
+    if (!status) status = visit_mask(m, function, &call, lead, shape, count_blocks, &blocks);
   }
   return heed__result_end(ctx, &result, status);
 }

@@ -300,7 +300,7 @@ local OTHERWISE = {
   one_hot = "ids is %s; it must be int64, or float32 with whole values",
   backward = "does not require a gradient", backward_steps = "does not require a gradient",
   retain_grad = "x does not require a gradient", register_hook = "f is nil",
-  attention_merge = "must be a table of tensors",
+  attention_merge = "outs is a tensor of shape [2, 2] and dtype %s; it must be a table of tensors, as in {a, b}",
   randint_like = false, -- draws integers of any dtype
 }
 
