@@ -100,13 +100,12 @@ end
 --- Batch item i becomes a copy of item indices[i]. Works on copies, so that a failure halfway changes nothing.
 function methods.reorder(self, indices)
   local before = check_self(self, "reorder")
-  self[LAYERS] = cloned(before, function(layer) layer:reorder(indices) end)
-  for _, layer in ipairs(before) do layer:release() end
-  local lengths = {}
+  local layers, lengths = cloned(before, function(layer) layer:reorder(indices) end), {}
   for i, from in ipairs(core.modules.indices(indices, "reorder", "indices"):tolist()) do
     lengths[i] = self[LENGTHS][from]
   end
-  self[LENGTHS] = lengths
+  self[LAYERS], self[LENGTHS] = layers, lengths
+  for _, layer in ipairs(before) do layer:release() end
   return self
 end
 
