@@ -940,7 +940,46 @@ typedef struct heed_window {
   int64_t left, right; /* at least 0 */
 } heed_window;
 
-/* Zeros mean that an option is not used. A key is visible only if the mask, causality, the window and the
+/* Masks as values: which keys a query sees, in memory proportional to the queries; attention does work for
+ * the visible keys alone. Masks do not change and are reference-counted; heed_mask_release frees one. Every
+ * function makes a new mask, in *out, which must be NULL before. A query's position is its number plus the
+ * call's offset (below). Errors: ARGUMENT, MEMORY, and those named. */
+typedef struct heed_mask heed_mask;
+/** A query sees the keys up to its own position. */
+HEED_CALL heed_mask_causal(heed_context *ctx, heed_mask **out);
+HEED_CALL heed_mask_window(heed_context *ctx, const heed_window *window, heed_mask **out);
+/** The keys are documents of these lengths (int64 [b], which add up to the number of keys), one after
+ * another; a query sees the keys of the document of its position. Errors: DTYPE, SHAPE. */
+HEED_CALL heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, heed_mask **out);
+/** A query sees the first n keys and those up to its own position. */
+HEED_CALL heed_mask_prefix(heed_context *ctx, int64_t n, heed_mask **out);
+/** The queries are the nodes of a tree: parents (int64 [l]) has the number of each one's parent, from 1 and
+ * earlier than its own, or 0 for a root. A query sees the keys of itself and its ancestors; the key of a node
+ * is the one at its position. Keys before the first node, of a cache, are visible to all. Errors: DTYPE,
+ * SHAPE, INDEX. */
+HEED_CALL heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_mask **out);
+/** t, int64 [..., l, r, 2], has r intervals of visible keys for each query, in order and without overlap:
+ * their first and last keys, from 1; {1, 0} is empty. Its leading sizes broadcast to [..., hq]; l may be 1. t
+ * is copied. Errors: DTYPE, SHAPE, INDEX. */
+HEED_CALL heed_mask_intervals(heed_context *ctx, const heed_tensor *t, heed_mask **out);
+/** A query sees the keys that both masks show. Errors: SHAPE. */
+HEED_CALL heed_mask_both(const heed_mask *a, const heed_mask *b, heed_mask **out);
+HEED_API heed_mask *heed_mask_retain(heed_mask *m);
+HEED_API void heed_mask_release(heed_mask *m); /* NULL is allowed */
+HEED_API heed_context *heed_mask_context(const heed_mask *m);
+/** The mask for l queries, from position offset + 1 on, and s keys: bool [..., l, s], true where visible.
+ * Errors: SHAPE, INDEX (a mask for other sizes). */
+HEED_CALL heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t offset, heed_tensor **out);
+/** How many of the pairs of a query and a key are visible, in blocks of that many queries and keys: int64
+ * [..., l / block, s / block], both rounded up. Errors: as above. */
+HEED_CALL heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t offset, int64_t block,
+                           heed_tensor **out);
+/** The numbers of queries and keys that the mask is made for; -1: any. Either pointer may be NULL. */
+HEED_API void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s);
+/** The mask in one line, "causal() & documents(3)", cut to size - 1 bytes. */
+HEED_API void heed_mask_describe(const heed_mask *m, char *text, size_t size);
+
+/* Zeros mean that an option is not used. A key is visible only if the masks, causality, the window and the
  * lengths all allow it. offset is the past length p with past keys, kv_lengths[b] - l with lengths (possibly
  * negative), otherwise 0. */
 typedef struct heed_attention_options {
@@ -961,6 +1000,7 @@ typedef struct heed_attention_options {
   const heed_tensor *sinks;        /* float32 [hq]: a logit that takes part of the weight but has no value.
                                       arXiv:2309.17453 */
   const struct heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
+  const heed_mask *mask;                 /* which keys are visible; or NULL */
 } heed_attention_options;
 
 /* Intermediate results of attention, on request; this changes no bit of the result. Results that a call does
@@ -1017,6 +1057,83 @@ HEED_API void heed_attention_taps_free(heed_attention_taps *taps);
 HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                             const heed_tensor *v, const heed_attention_options *options,
                                             heed_tensor **out, heed_attention_taps *taps);
+
+/** The same for packed sequences of different lengths, one after another, without padding: q [total, hq, d],
+ * k [total_keys, hkv, d], v [total_keys, hkv, dv], out [total, hq, dv]. lengths, int64 [b], are those of the
+ * sequences in q, and their sum is `total`; key_lengths likewise for k and v, NULL: as lengths. A query sees
+ * the keys of its own sequence alone, by positions that count within it: offset is its key length - its
+ * length. attn_mask broadcasts to [hq, total, s] with s the largest key length, as do the maps of taps, whose
+ * elements behind the keys of a sequence are 0 (logits, weights) or -inf (biased_logits); lse is [hq, total].
+ * Dropout draws for one sequence after another. Not with past keys and kv_lengths. Errors: as above, INDEX.
+ */
+HEED_CALL heed_varlen_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                const heed_tensor *v, const heed_tensor *lengths,
+                                const heed_tensor *key_lengths, const heed_attention_options *options,
+                                heed_tensor **out, heed_attention_taps *taps);
+/** Packs sequences x [b, n, ...] of these lengths, int64 [b], each from 0 to n: [total, ...]. unpack does the
+ * opposite, with zeros behind each sequence: n 0: the largest length. Errors: SHAPE, DTYPE, INDEX, MEMORY. */
+HEED_CALL heed_pack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths, heed_tensor **out);
+HEED_CALL heed_unpack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths, int64_t n,
+                      heed_tensor **out);
+/** Attention over a part of the keys: *out as above, and *stats [..., hq, l, 2], for each query the largest
+ * score that it sees (a sink counts as one) and the sum of e^(score - largest): what merging it with other
+ * parts needs. The logarithm of the sum of e^score is stats[1] + log stats[2]. A query that sees neither a
+ * key nor a sink has -inf and 0. `offset` is the position of the first query less that of the first key (p
+ * is added to it), for is_causal, window and alibi_slopes, negative for queries before the keys; lengths hide
+ * keys of the part and do not move it. Give `sinks` with one part only. The gradient of stats is that of
+ * functions of stats[1] + log stats[2], such as merging; a backward pass refuses others. Errors: those above.
+ */
+HEED_CALL heed_attention_partial(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                 const heed_tensor *v, const heed_attention_options *options, int64_t offset,
+                                 heed_tensor **out, heed_tensor **stats);
+/** Merges `count` such results over disjoint keys to that over all of them: outs [..., l, dv] of one shape,
+ * stats [..., l, 2]; *merged and *merged_stats have these shapes. Errors: SHAPE, DTYPE (not float32),
+ * ARGUMENT (no parts), MEMORY. */
+HEED_CALL heed_attention_merge(heed_context *ctx, int count, const heed_tensor *const *outs,
+                               const heed_tensor *const *stats, heed_tensor **merged,
+                               heed_tensor **merged_stats);
+
+/* ---- Linear attention (attention/linear_attention.c, ops/causal_conv.c) ---- */
+
+/* Zeros mean that an option is not used. Which of decay and beta are given selects the rule: none is linear
+ * attention, decay the gated one, beta the delta rule, both the gated delta rule. */
+typedef struct heed_linear_attention_options {
+  size_t size;                   /* sizeof(heed_linear_attention_options) */
+  const heed_tensor *decay;      /* [b, hkv, n], or [b, hkv, n, d] with one for each row of the state: its
+                                    logarithm, usually at most 0; -inf forgets what was before */
+  const heed_tensor *beta;       /* [b, hkv, n] or [b, 1, n]: how much of the difference is written */
+  const heed_tensor *past_state; /* [b, hkv, d, dv]; NULL: zeros */
+  double scale;                  /* of the results; 0: 1 / √d */
+} heed_linear_attention_options;
+
+/** Attention whose keys and values are summed in a state S [d, dv], in time proportional to n. For q [b, hq,
+ * n, d], k [b, hkv, n, d] and v [b, hkv, n, dv], all float32, it does for each token t, in order:
+ *   S = e^decay[t] · S,   u = beta[t] · (v[t] - Sᵀ k[t]) (v[t] without beta),   S = S + k[t] uᵀ
+ *   out[t] = scale · Sᵀ q[t]
+ * hkv divides hq, and query head i reads the state of head ceil(i · hkv / hq). out is [b, hq, n, dv]; *state
+ * (may be NULL) is [b, hkv, d, dv] after the last token: the past_state of the next call. Many tokens are
+ * computed in chunks, few one by one, with the same results within rounding. While gradients are recorded
+ * *state must be NULL. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY. Sources: the ONNX operator LinearAttention,
+ * version 27; arXiv:2006.16236, arXiv:2406.06484, arXiv:2412.06464. */
+HEED_CALL heed_linear_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                const heed_tensor *v, const heed_linear_attention_options *options,
+                                heed_tensor **out, heed_tensor **state);
+
+typedef struct heed_causal_conv_options {
+  size_t size;                   /* sizeof(heed_causal_conv_options) */
+  const heed_tensor *bias;       /* [channels]; NULL: none */
+  const heed_tensor *past_state; /* [b, channels, k - 1]: the tokens before x; NULL: zeros */
+  bool silu;                     /* the results go through silu */
+} heed_causal_conv_options;
+
+/** Each channel of x [b, channels, n] filtered with its own k taps, weight [channels, k] or [channels, 1, k],
+ * the last of which is for the token itself: out[c, t] = bias[c] + Σ_j weight[c, j] · x[c, t - k + j], t from
+ * 1 and j to k. out has the shape of x, and if it is new, its order in memory; *state (may be NULL) is the
+ * last k - 1 tokens [b, channels, k - 1]: the past_state of the next call. While gradients are recorded
+ * *state must be NULL. Errors: SHAPE, DTYPE, ARGUMENT, MEMORY. Source: the ONNX operator CausalConvWithState,
+ * version 27. */
+HEED_CALL heed_causal_conv(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
+                           const heed_causal_conv_options *options, heed_tensor **out, heed_tensor **state);
 
 /* ---- Rotary positions (attention/rope.c, attention/alibi.c) ---- */
 
@@ -1150,32 +1267,60 @@ typedef struct heed_kv_cache_config {
   heed_dtype dtype; /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8. INT8 has a
                        float32 scale for each token and head, the largest magnitude / 127, so the error of an
                        element is at most half a scale; a row with nan or inf becomes nan */
+  int64_t bits;     /* 0: those of dtype; 4, with INT8: int4. Each row is turned by a Hadamard matrix of the
+                       largest power of two that divides head_dim, and rounded to 15 steps of a float32
+                       scale, the largest magnitude / 7. The memory is half of INT8's; a step takes
+                       longer, since it unpacks the rows */
+  heed_kv_cache *prefix; /* a cache of batch 1 whose tokens all items begin with; NULL: none. They are shared,
+                            not copied (except with a window, where each item has a copy), and read once for
+                            the whole batch. What happens to that cache later changes nothing here */
 } heed_kv_cache_config;
 /** Sets the defaults; size is sizeof *config. */
 HEED_API void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size);
 
-/** An empty cache for that module; other modules of the same num_kv_heads, head_dim and window can use it,
- * too. config NULL: the defaults. All memory is allocated here. Errors: ARGUMENT (not a MultiHeadAttention),
- * SHAPE, DTYPE, MEMORY. */
+/** A cache for that module, empty or with the tokens of config.prefix; other modules of the same
+ * num_kv_heads, head_dim and window can use it, too. config NULL: the defaults. All memory is allocated here.
+ * Errors: ARGUMENT (not a MultiHeadAttention), SHAPE, DTYPE, MEMORY. */
 HEED_CALL heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out);
 HEED_API void heed_kv_cache_free(heed_kv_cache *cache); /* NULL is allowed */
 HEED_API heed_context *heed_kv_cache_context(const heed_kv_cache *cache);
-HEED_API int64_t heed_kv_cache_length(const heed_kv_cache *cache);   /* tokens seen so far */
+/** The tokens seen so far: of the longest batch item, and of each, [batch], which is valid until the cache is
+ * used again. */
+HEED_API int64_t heed_kv_cache_length(const heed_kv_cache *cache);
+HEED_API const int64_t *heed_kv_cache_lengths(const heed_kv_cache *cache);
 HEED_API int64_t heed_kv_cache_capacity(const heed_kv_cache *cache); /* 0: no limit */
 HEED_API int64_t heed_kv_cache_batch(const heed_kv_cache *cache);
 HEED_API heed_dtype heed_kv_cache_dtype(const heed_kv_cache *cache);
-/** The number of tokens that can be appended before the cache drops its first tokens (with a window) or
- * refuses new ones (at its capacity; a module's own context_length may be reached earlier). After appending
- * at most that many, heed_kv_cache_truncate can restore the present length. */
+HEED_API int heed_kv_cache_bits(const heed_kv_cache *cache); /* of an element: 4 with INT8 for int4 */
+/** The number of tokens that can be appended to every item before the cache drops its first tokens (with a
+ * window) or refuses new ones (at its capacity; a module's own context_length may be reached earlier). After
+ * appending at most that many, heed_kv_cache_truncate can restore the present length. */
 HEED_API int64_t heed_kv_cache_headroom(const heed_kv_cache *cache);
-/** Removes all tokens but the first n. Errors: ARGUMENT (n below 0 or above the length, or so small that the
- * window would see keys that were dropped). */
+/** Removes all tokens but the first n of each batch item; shorter items stay as they are. Errors: ARGUMENT (n
+ * below 0 or above the length, or so small that the window would see keys that were dropped). */
 HEED_CALL heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n);
+/** The same with a number for each item, int64 [batch], at most its length. Errors: ARGUMENT, SHAPE, DTYPE;
+ * then no item has changed. */
+HEED_CALL heed_kv_cache_truncate_items(heed_kv_cache *cache, const heed_tensor *lengths);
 /** Item i becomes a copy of item indices[i] (int64 [batch], from 1, repeats allowed), as beam search needs.
  * Errors: INDEX, SHAPE, DTYPE, MEMORY; then nothing has changed. */
 HEED_CALL heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indices);
 /** An independent copy of the cache. Errors: MEMORY. */
 HEED_CALL heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out);
+
+/** Saves a cache as .safetensors, whole or not at all, as heed_save_archive does. Errors: FILE, ARGUMENT,
+ * MEMORY. (io/) */
+HEED_CALL heed_kv_cache_save(heed_kv_cache *cache, const char *path);
+/** The saved cache, for a module with the weights of the one that filled it (also in other dtypes). The file
+ * is mapped: rows are read when they are first used, and copied when tokens are appended; until then it must
+ * not be truncated. Errors: FILE (missing, damaged, of another version, of a module with other sizes, window,
+ * positions or weights), ARGUMENT, MEMORY. */
+HEED_CALL heed_kv_cache_load(heed_module *m, const char *path, heed_kv_cache **out);
+/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. */
+HEED_CALL heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
+                              heed_kv_cache *const *caches);
+HEED_CALL heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count, heed_module *const *modules,
+                              heed_kv_cache **out);
 
 /* Options of a forward pass; zeros mean that an option is not used. key, value and cache are for
  * MultiHeadAttention.
@@ -1186,7 +1331,11 @@ HEED_CALL heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out);
  * With a cache, the tokens of x follow those of the cache: their keys and values are appended, and they
  * attend to all of it. Masks cover all keys, first the cache's, then those of x. A causal module gives the
  * same numbers, except for rounding, whether tokens are passed one at a time, in chunks or at once. After a
- * failure the cache is unchanged. */
+ * failure the cache is unchanged.
+ *
+ * The batch items of a cache may have different lengths: with lengths, x [total, d_in] has the new tokens of
+ * all items one after the other, lengths[i] of item i, and the result is [total, d_out]. Each item has
+ * positions, windows and keys of its own, and masks count the keys of each from 1. */
 typedef struct heed_forward_options {
   size_t size;                         /* sizeof(heed_forward_options) */
   const heed_tensor *attn_mask;        /* as in heed_attention_options, [b, h, n, s] */
@@ -1200,6 +1349,13 @@ typedef struct heed_forward_options {
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
   const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
+  const heed_mask *mask;          /* over all keys, first the cache's, then those of x; or NULL */
+  const heed_tensor *lengths; /* int64 [b]: x is [total, d_in], packed sequences of these lengths, whose sum
+                                 is total, as for heed_varlen_attention. Rotary positions begin anew in
+                                 each; context_length is for each. attn_mask is [h, total, s]. Not together
+                                 with padding and kv_lengths. With a cache these are the new tokens of each
+                                 of its items, without attn_mask and taps */
+  const heed_tensor *key_lengths; /* the same for key [total_keys, kdim], with lengths */
 } heed_forward_options;
 
 /** Applies the module to x. options NULL: none. taps NULL: not requested; otherwise its size must be set, and

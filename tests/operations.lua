@@ -64,8 +64,8 @@ local OTHERS = { -- of the graph that operations leave behind, and of optimisers
 }
 
 --- The operations that heed.h declares: functions of a context and of tensors that neither make a tensor from
---- memory (heed_tensor_…) nor read or write files. declared[name] is the number of tensors that it reads, as in
---- ops.def, and true for the members of a list, which share one declaration.
+--- memory (heed_tensor_…), nor make masks, nor read or write files. declared[name] is the number of tensors that it
+--- reads, as in ops.def, and true for the members of a list, which share one declaration.
 function operations.declared(header)
   header = plain(header or support.read "src/heed.h")
   local declared = {}
@@ -77,6 +77,7 @@ function operations.declared(header)
   local text = header:gsub("\n#[^\n]*", "")
   for name, parameters in text:gmatch("HEED_CALL heed_([%l%d_]+)(%b())") do
     local is_operation = parameters:find("^%(heed_context %*ctx,") and parameters:find("heed_tensor *", 1, true)
+      and not parameters:find("heed_mask *", 1, true)
       and not (name:find("^tensor_") or name:find("^load_") or name:find("^save_") or OTHERS[name])
     if is_operation then
       local _, inputs = parameters:gsub("const heed_tensor %*%f[%l]", "")

@@ -6,7 +6,7 @@ from ctypes import byref, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, 
 
 import numpy as np
 
-BOOL, FLOAT32, DTYPES = 0, 2, dict(bfloat16=3, float16=4)
+BOOL, INT64, FLOAT32, DTYPES = 0, 1, 2, dict(bfloat16=3, float16=4)
 
 
 class Window(ctypes.Structure):
@@ -25,7 +25,8 @@ class Sized(ctypes.Structure):
 class AttentionOptions(Sized):
     _fields_ = [("attn_mask", c_void_p), ("is_causal", c_bool), ("window", Window), ("scale", c_double),
                 ("softcap", c_double), ("dropout_p", c_double), ("generator", c_void_p), ("kv_lengths", c_void_p),
-                ("past_key", c_void_p), ("past_value", c_void_p), ("alibi_slopes", c_void_p), ("sinks", c_void_p)]
+                ("past_key", c_void_p), ("past_value", c_void_p), ("alibi_slopes", c_void_p), ("sinks", c_void_p),
+                ("wanted", c_void_p), ("mask", c_void_p)]
 
 
 class BackwardOptions(Sized):
@@ -88,7 +89,7 @@ class Heed:
         """A tensor on the memory of an array that lives as long, such as the row's inputs."""
         out = c_void_p()
         shape = (c_int64 * array.ndim)(*array.shape)
-        dtype = BOOL if array.dtype == bool else FLOAT32
+        dtype = {"bool": BOOL, "int64": INT64}.get(array.dtype.name, FLOAT32)
         self.check(self.lib.heed_tensor_from_memory(self.context, dtype, array.ndim, shape,
                                                     c_void_p(array.ctypes.data), None, None, byref(out)))
         return out
@@ -127,7 +128,12 @@ class Heed:
         keys = [self.tensor(x) for x in row.inputs["k"]]
         values = [self.tensor(x) for x in row.inputs["v"]]
         options = AttentionOptions(is_causal=row.causal, softcap=row.softcap)
-        if "mask" in row.inputs:
+        if row.rule:
+            self.lengths, self.mask = np.full(row.n // row.documents, row.documents), c_void_p()
+            lengths = self.tensor(self.lengths)
+            self.check(self.lib.heed_mask_documents(self.context, lengths, byref(self.mask)))
+            options.mask = self.mask
+        elif "mask" in row.inputs:
             options.attn_mask = self.tensor(row.inputs["mask"])
 
         def arguments():

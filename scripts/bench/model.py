@@ -1,10 +1,13 @@
 """Measures all-MiniLM-L6-v2 in heed and in PyTorch with transformers, including the tokenizer, with one thread each.
 
     build/venv/bin/python scripts/bench/model.py [--build build] [--model build/models/all-MiniLM-L6-v2] [--parts]
+        [--ragged 1000]
 
 Both alternate for some seconds, and the minimum of the processor time counts: with one thread it is the elapsed time on
 an idle machine. The embeddings are compared first. "Start to first embedding" is the time of a process that loads the
-model and encodes one sentence; memory (Linux only) is its largest resident set."""
+model and encodes one sentence; memory (Linux only) is its largest resident set. --ragged N adds N sentences of 5 to 200
+words: PyTorch gets them in padded batches of 32, sorted by length, as sentence-transformers does, and in their own
+order; heed encodes them as it does, and in padded batches of 256 tokens, sorted by length."""
 
 import argparse
 import os
@@ -23,6 +26,15 @@ WORDS = """the model reads a line of text and gives back numbers that say what i
 the same lie close together even if they share no word at all""".split()
 SENTENCES = [SENTENCE] + [" ".join(WORDS[(3 * i + j) % len(WORDS)] for j in range(4 + (7 * i) % 25))
                           for i in range(1, 32)]
+BATCH = 32
+
+
+def ragged_sentences(count):
+    """Of 5 to 200 words, each number of words about as often."""
+    return [" ".join(WORDS[(3 * i + j * (1 + i % 5)) % len(WORDS)] for j in range(5 + (73 * i) % 196))
+            for i in range(count)]
+
+
 ONE_PROCESS = """
 import torch
 from transformers import AutoModel, AutoTokenizer
@@ -62,21 +74,37 @@ class Torch:
             mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
             return torch.nn.functional.normalize(mean)
 
-    def seconds(self, texts):
+    def encode_in_order(self, texts):
+        return self.torch.cat([self.encode(texts[i:i + BATCH]) for i in range(0, len(texts), BATCH)])
+
+    def encode_sorted(self, texts):
+        """In batches of similar lengths; the order of the texts is kept."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        found = self.encode_in_order([texts[i] for i in order])
+        return found[self.torch.tensor(order).argsort()]
+
+    def seconds(self, encode, texts):
         start = time.process_time()
-        self.encode(texts)
+        encode(texts)
         return time.process_time() - start
 
 
 class Heed(LuaSide):
     def __init__(self, build, folder):
         super().__init__(build, "model.lua", folder)
-        for text in SENTENCES:
+        self.count = 0
+        self.use(SENTENCES)
+
+    def use(self, texts):
+        """Replaces the sentences."""
+        self.send("forget")
+        for text in texts:
             self.send("text " + text)
+        self.count = len(texts)
 
     def embeddings(self):
         self.send("embeddings")
-        return [[float(x) for x in self.read().split()] for _ in SENTENCES]
+        return [[float(x) for x in self.read().split()] for _ in range(self.count)]
 
     def seconds(self, command):
         return float(self.ask(f"{command} 1"))
@@ -99,23 +127,42 @@ def main():
     parser.add_argument("--model", default="build/models/all-MiniLM-L6-v2")
     parser.add_argument("--seconds", type=float, default=10, help="for each row")
     parser.add_argument("--parts", action="store_true", help="show the parts of heed's time for one sentence")
+    parser.add_argument("--ragged", type=int, default=0, metavar="N", help="also N sentences of 5 to 200 words")
     arguments = parser.parse_args()
+    if not (Path(arguments.model) / "model.safetensors").exists():
+        print(f"model.py: {arguments.model} does not exist; `make model` downloads it")
+        return
     heed, peer = Heed(arguments.build, arguments.model), Torch(arguments.model)
 
-    want = peer.encode(SENTENCES)
-    worst = (peer.torch.tensor(heed.embeddings()) - want).abs().max().item()
-    print(f"embeddings differ by at most {worst:.1e}")
-    if worst > 1e-5:
-        sys.exit("model.py: the embeddings differ by more than 1e-5")
-    for name, command, texts in [("one sentence, 8 tokens", "one", [SENTENCE]), ("32 sentences", "many", SENTENCES)]:
-        ours = theirs = float("inf")
-        end = time.monotonic() + arguments.seconds
-        while time.monotonic() < end:
-            ours = min(ours, heed.seconds(command))
-            theirs = min(theirs, peer.seconds(texts))
+    def compare(texts, want):
+        worst = (peer.torch.tensor(heed.embeddings()) - want).abs().max().item()
+        print(f"embeddings of {len(texts)} sentences differ by at most {worst:.1e}")
+        if worst > 1e-5:
+            sys.exit("model.py: the embeddings differ by more than 1e-5")
+
+    def measure(name, command, encode, texts, *others):
+        """The least times in rounds in which all take turns; others: (name, column, function) for other ways."""
+        runs = [lambda: heed.seconds(command), lambda: peer.seconds(encode, texts), *(run for _, _, run in others)]
+        best, end = [float("inf")] * len(runs), time.monotonic() + arguments.seconds
+        while time.monotonic() < end or best[-1] == float("inf"):
+            best = [min(seconds, run()) for seconds, run in zip(best, runs)]
+        ours, theirs, *rest = best
         print(f"{name:24} heed {1e3 * ours:9.2f} ms   PyTorch {1e3 * theirs:9.2f} ms   {theirs / ours:6.2f} times")
+        for (name, column, _), seconds in zip(others, rest):
+            print(f"{name:24} {column:7} {1e3 * seconds:6.0f} ms   {seconds / ours:6.2f} times")
+
+    compare(SENTENCES, peer.encode(SENTENCES))
+    measure("one sentence, 8 tokens", "one", peer.encode, [SENTENCE])
+    measure("32 sentences", "many", peer.encode, SENTENCES)
     if arguments.parts:
         heed.print_parts()
+    if arguments.ragged > 0:
+        texts = ragged_sentences(arguments.ragged)
+        heed.use(texts)
+        compare(texts, peer.encode_sorted(texts))
+        measure(f"{len(texts)} of 5 to 200 words", "many", peer.encode_sorted, texts,
+                ("  padded batches", "heed", lambda: heed.seconds("padded")),
+                ("  in their own order", "PyTorch", lambda: peer.seconds(peer.encode_in_order, texts)))
     heed.close()
 
     names = {"model": arguments.model, "text": SENTENCE}

@@ -99,22 +99,31 @@ def attention_reference(causal, softcap):
 MASKS = dict(float=lambda rng, n, s: normal(rng, n, s), bool=lambda rng, n, s: rng.random((n, s)) < 0.9)
 
 
-def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None, softcap=0.0):
+def same_document(n, length):
+    """A mask of documents of that length, one after another."""
+    document = np.arange(n) // length
+    return document[:, None] == document
+
+
+def attention(group, name, heads, n, d, causal, s=None, sets=1, mask=None, softcap=0.0, documents=0, rule=False):
     """q [heads, n, d], k and v [sets, heads, s, d]; the calls use the sets of keys in turn. mask: "float" or "bool",
-    [n, s] for all heads; softcap: 0 for none."""
+    [n, s] for all heads; softcap: 0 for none; documents: the length of each, 0 for none, as a boolean mask or, by
+    `rule`, in the library's own form."""
     s = s or n
 
     def inputs(rng):
         k, v = normal(rng, heads, s, d), normal(rng, heads, s, d)
         copies = [np.stack([x] * sets) for x in (k, v)]
         masks = dict(mask=MASKS[mask](rng, n, s)) if mask else {}
+        if documents:
+            masks = dict(mask=same_document(n, documents))
         return dict(q=normal(rng, heads, n, d), k=copies[0], v=copies[1], **masks)
 
-    work = dict(flops=4.0 * heads * n * s * d * (0.5 if causal else 1))
+    work = dict(flops=4.0 * heads * n * (documents or s) * d * (0.5 if causal else 1))
     if n == 1:
         work = dict(bytes=2.0 * heads * s * d * 4)
     return Row(group, name, "attention", inputs, attention_reference(causal, softcap), sets=sets, heads=heads, n=n,
-               s=s, d=d, causal=causal, softcap=softcap, **work)
+               s=s, d=d, causal=causal, softcap=softcap, documents=documents, rule=rule, **work)
 
 
 def gradients_reference(causal):
@@ -295,6 +304,9 @@ def rows(last_cache):
                for mask, text in (("bool", "boolean"), ("float", "float"))]
     result.append(attention("dense, 8 heads of 64", "dense, 2048 tokens, soft cap 30", 8, 2048, 64, False,
                             softcap=30.0))
+    result += [attention("documents, 8 heads of 64", f"32 documents of 128 tokens, {text}", 8, 4096, 64, False,
+                         documents=128, rule=rule)
+               for text, rule in (("boolean mask", False), ("by rule", True))]
     for s in (4096, 32768):
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, warm", 8, 1, 64, False, s))
         result.append(attention("one query, 8 heads of 64", f"decode, {s} keys, cold", 8, 1, 64, False, s, cold(s)))

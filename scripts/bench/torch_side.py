@@ -36,6 +36,16 @@ def later_keys(n):
     return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
+def flex(row, q, k, v):
+    """Compiled FlexAttention, which skips blocks that a rule hides."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    document = torch.arange(row.n) // row.documents
+    blocks = create_block_mask(lambda b, h, i, j: document[i] == document[j], None, None, row.n, row.s, device="cpu")
+    attend = torch.compile(flex_attention)
+    return lambda: attend(q, k[next(row.turn)], v[0], block_mask=blocks)[0]
+
+
 def attention(row, q, k, v, mask=None):
     # without a batch dimension, PyTorch's fused function uses its slow implementation
     batched = q[None], k[:, None], v[:, None]
@@ -51,6 +61,9 @@ def attention(row, q, k, v, mask=None):
         i = next(row.turn)
         return explicit(q, k[i], v[i], hidden, bias, row.softcap)
 
+    if row.rule:
+        yield "PyTorch flex", flex(row, *batched)
+        return
     if not row.softcap:  # the fused function has no soft cap
         yield "PyTorch fused", fused
     yield "PyTorch eager", eager

@@ -9,9 +9,11 @@ local may_be_null = {
   g = true, options = true, taps = true, allocator = true, release = true, user = true,
   heed_clamp = "low high", heed_linear = "bias", heed_linear_int8 = "bias", heed_layer_norm = "weight bias",
   heed_rms_norm = "weight", heed_max = "indices", heed_min = "indices", heed_sort = "indices",
-  heed_topk = "indices", heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
+  heed_topk = "indices", heed_linear_attention = "state", heed_causal_conv = "state",
+  heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
   heed_module_set_window = "window", heed_module_set_rope = "rope", heed_backward = "dy", heed_grad = "dy",
   heed_tensor_set_grad = "grad", heed_clip_grad_norm = "norm", heed_linear_cross_entropy = "bias",
+  heed_varlen_attention = "key_lengths",
 }
 -- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
@@ -19,13 +21,15 @@ local function takes(name) return name:find("_free$") or name:find("_release$") 
 -- Objects by type: the field of `world` that has one. Other pointers are results or blocks of memory.
 local objects = {
   ["heed_context *"] = "ctx", ["heed_tensor *"] = "x", ["heed_generator *"] = "g", ["heed_module *"] = "m",
-  ["heed_kv_cache *"] = "cache", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
+  ["heed_kv_cache *"] = "cache", ["heed_mask *"] = "causal", ["heed_archive *"] = "archive", ["heed_steps *"] = "steps",
   ["heed_backward_steps *"] = "backward_steps",
 }
+-- Types whose objects are released, not freed.
+local counted = { heed_module = true, heed_mask = true }
 -- Tensors by the name of the argument.
 local tensors = {
   mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
-  target = "whole_row",
+  target = "whole_row", lengths = "whole_row", key_lengths = "whole_row",
 }
 local by_function = {
   heed_linear_int8 = { weight = "int8_weight", scale = "scale" },
@@ -35,6 +39,7 @@ local by_function = {
   heed_module_set_parameter = { m = "linear", value = "weight" }, heed_module_set_module = { value = "dropout" },
   heed_load_npy = {}, heed_kv_cache_reorder = { indices = "whole_one" },
   heed_linear_cross_entropy = { bias = "row" },
+  heed_mask_intervals = { t = "interval" }, heed_mask_tree = { parents = "whole_zero" },
   heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
 }
 local blocks = {
@@ -54,7 +59,10 @@ local name_of = {
 }
 
 -- Their lists of states must fit their lists of parameters: tested in test_optimizers.c.
-local elsewhere = { heed_sgd_step = true, heed_adam_step = true, heed_rmsprop_step = true }
+local elsewhere = {
+  heed_sgd_step = true, heed_adam_step = true, heed_rmsprop_step = true,
+  heed_kv_caches_save = true, heed_kv_caches_load = true, -- lists of caches and modules: test_cache_file.c
+}
 
 local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")
 
@@ -93,13 +101,13 @@ local function argument(f, i, kind, name, before)
   local owner = plain:match("^(heed_[%w_]+ )%*%*$")
   if owner then
     before[#before + 1] = ("%s*out%d = NULL;"):format(owner, i)
-    local free = owner == "heed_module " and "heed_module_release" or owner:sub(1, -2) .. "_free"
+    local free = owner:sub(1, -2) .. (counted[owner:sub(1, -2)] and "_release" or "_free")
     return pick("&out" .. i), true, false, nil, ("%s(out%d);"):format(free, i)
   end
   if plain == "heed_tensor *const *" then
     if name == "dy" then return "NULL", false end
     local list = (f.name:find("^heed_backward") or f.name == "heed_grad") and "losses"
-      or kind == plain and "results" or "list"
+      or kind == plain and "results" or name == "stats" and "sums" or "list"
     return pick("mine->" .. list, "other->" .. list), true, true
   end
   if plain == "char **" then
@@ -144,7 +152,7 @@ local function number(f, i, kind, name)
   if f.name == "heed_unfold" and name == "size" then good = "2" end
   local counts = name == "nx" or name == "ny" or name == "inputs" or name == "outputs"
   local of_list = f.list:find("tensors") or f.name:find("^heed_backward") or f.name:find("^heed_clip")
-    or f.name == "heed_total_norm"
+    or f.name == "heed_total_norm" or f.name == "heed_attention_merge"
   if name == "count" and of_list or name == "pairs" or counts then
     return ("COUNT(%d, %s)"):format(i, good)
   end
@@ -193,7 +201,8 @@ for _, f in ipairs(functions) do
   elseif f.result == "heed_scalar" then
     result = ("t->zero = %s.as.integer == 0;"):format(call)
   elseif f.name:find("_retain$") then
-    result = ("heed_module *got = %s; t->zero = got == NULL; heed_module_release(got);"):format(call)
+    local object = f.result:match "[%w_]+"
+    result = ("%s *got = %s; t->zero = got == NULL; %s_release(got);"):format(object, call, object)
   else
     result = ("t->zero = (%s) == 0;"):format(call)
   end

@@ -51,4 +51,6 @@ attend("padding", "the last two tokens only fill up a batch and are hidden", { c
 attend("mask", "any pattern: here the token itself and every second one (true means visible)", { causal = false },
   { attn_mask = ((heed.range(1, n) - heed.range(1, n):unsqueeze(2)) % 2):eq(0) })
 attend("prefix", "the first three tokens see each other, and the rest is causal", { causal = false },
-  { attn_mask = heed.range(1, n):le(heed.range(1, n):clamp(3):unsqueeze(2)) })
+  { attn_mask = heed.mask.prefix(3) })
+attend("documents", "two texts in a row, neither of which sees the other", {},
+  { attn_mask = heed.mask.documents { 2, 4 } })

@@ -206,6 +206,7 @@ static heed_status check_options(heed__attention_plan *p) {
   if ((status = heed__check_window(ctx, function, &o->window))) return status;
   p->window_left = o->window.has_left ? o->window.left : INT64_MAX;
   p->window_right = o->is_causal ? 0 : o->window.has_right ? o->window.right : INT64_MAX;
+  if (o->mask) heed__mask_window(o->mask, &p->window_left, &p->window_right);
   if ((status = check_heads(ctx, function, p, "alibi_slopes", o->alibi_slopes))) return status;
   if ((status = check_heads(ctx, function, p, "sinks", o->sinks))) return status;
   return heed__check_probability(ctx, function, "dropout_p", o->dropout_p);
@@ -220,8 +221,10 @@ heed_status heed__attention_check(heed__attention_plan *p) {
   if ((status = check_shapes(p))) return status;
   if ((status = check_options(p))) return status;
   if (operands->options.past_key || operands->options.past_value) {
+    if (operands->lengths) return heed__attention_refuse_packed(p, "past_key");
     if ((status = add_past(p))) return status;
   }
+  if ((status = heed__attention_check_items(p))) return status;
   if ((status = heed__attention_check_masks(p))) return status;
   heed__attention_set_strides(p);
   return HEED_OK;

@@ -121,7 +121,7 @@ static void end_weights(const heed__attention_plan *p, const heed__attention_tas
   const heed__kernels *kernels = p->kernels;
   const float share = 1.0f / total;
   int64_t first, last;
-  heed__attention_window(head, i, &first, &last);
+  heed__attention_bounds(head, i, &first, &last);
   if (!sees) first = last = 0;
   float *x = weights + first;
   const size_t n = (size_t)(last - first);
@@ -137,7 +137,7 @@ static void end_weights(const heed__attention_plan *p, const heed__attention_tas
 /* Merges the partial results of query i of a head, each weighted by e^(its row_max - the largest row_max).
  * They are row r of `ranges` areas from first_area on. */
 static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t r,
-                     const heed__attention_task *head, int64_t i, float *lse, float *weights) {
+                     const heed__attention_task *head, int64_t i, float *weights) {
   const int64_t dv = head->value_size, ranges = p->decode.ranges;
   const ptrdiff_t column = head->out_column;
   float *out = head->out + i * head->out_row;
@@ -159,7 +159,7 @@ static void join_row(const heed__attention_plan *p, int64_t first_area, int64_t 
   if (head->has_sink) total += expf(head->sink - most);
   for (int64_t c = 0; c < dv; c++) out[c * column] = sees ? out[c * column] / total : 0.0f;
   if (weights) end_weights(p, head, i, weights, most, total, sees);
-  if (lse) *lse = sees ? most + logf(total) : -INFINITY;
+  heed__attention_write_sums(head, i, most, total, sees);
 }
 
 /* The outputs of the unit that begins with first_row of a bundle; its areas begin with `area`. */
@@ -169,9 +169,9 @@ static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t fir
   for (int64_t r = 0; r < rows; r++) {
     const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
+    if (query >= head.query_length) continue; /* an item may have fewer */
     const int64_t of_all = bundle * p->decode.heads * p->group * p->query_length + first_row + r;
-    join_row(p, area, r, &head, query, p->lse ? p->lse + of_all : NULL,
-             weights_of(p, heed__quotient(of_all, p->query_length), query));
+    join_row(p, area, r, &head, query, weights_of(p, heed__quotient(of_all, p->query_length), query));
   }
 }
 
@@ -206,7 +206,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   heed__attention_task head = head_of(p, bundle, first_row);
   int64_t first, unused, last;
   heed__attention_window(&head, 0, &first, &unused);
-  heed__attention_window(&head, p->query_length - 1, &unused, &last);
+  heed__attention_window(&head, heed__max(head.query_length - 1, 0), &unused, &last);
   task.first = first + range * d->range;
   task.last = heed__min(task.first + d->range, last);
   task.k = head.k;
@@ -215,12 +215,18 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   for (int r = 0; r < task.rows; r++) {
     const int64_t query = (first_row + r) % p->query_length;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
+    if (query >= head.query_length) { /* an item may have fewer */
+      task.row[r] = (heed__decode_row){0};
+      continue;
+    }
     task.row[r] = (heed__decode_row){
         .q = head.q + query * head.q_row,
         .k = elements_between(head.k, task.k, task.k_dtype),
         .v = elements_between(head.v, task.v, task.v_dtype),
         .k_scale = head.k_scale,
         .v_scale = head.v_scale,
+        .intervals = head.intervals ? heed__attention_intervals(&head, query) : NULL,
+        .interval_count = head.interval_count,
         .visible = head.visible ? head.visible + query * head.visible_row : NULL,
         .bias = head.bias ? head.bias + query * head.bias_row : NULL,
         .slope = head.slope,
@@ -229,7 +235,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
     };
     float *map = *position == 0 ? task.row[r].map : NULL;
     for (int64_t j = task.first; map && j < task.last; j++) map[j] = -INFINITY;
-    heed__attention_window(&head, query, &task.row[r].first, &task.row[r].last);
+    heed__attention_bounds(&head, query, &task.row[r].first, &task.row[r].last);
   }
   const int64_t area = d->ranges > 1 ? i : slot;
   part_of(p, area, &task.out, &task.row_max, &task.row_sum);

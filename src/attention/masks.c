@@ -98,5 +98,6 @@ heed_status heed__attention_check_masks(heed__attention_plan *p) {
     status = prepare_mask(p->context, operands->function, p, o->attn_mask, &p->mask, &p->widened_mask);
   if (!status && operands->key_padding_mask) status = check_padding(p);
   if (!status && o->kv_lengths) status = check_lengths(p);
+  if (!status && o->mask) status = heed__attention_add_mask(p);
   return status;
 }

@@ -25,6 +25,7 @@ static void set_outer(heed__attention_plan *p) {
     p->heads *= size;
     if (size != 1) p->outer[p->outer_ndim++] = size;
   }
+  if (p->packed) p->heads *= p->item_count;
 }
 
 /* Sets the strides of x over p->outer. x is [batch..., heads, inner...] with `inner` inner dimensions, or
@@ -50,20 +51,20 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
 static void set_window(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
   t->valid_keys = keys;
   t->offset = offset;
-  t->window_begin = p->window_left >= offset + p->query_length
-                        ? -p->query_length
-                        : heed__min(offset - p->window_left, p->key_length);
-  t->window_end = p->window_right >= p->key_length - offset
-                      ? p->key_length
-                      : heed__max(offset + p->window_right + 1, -p->query_length);
+  t->window_begin = p->window_left >= offset + t->query_length
+                        ? -t->query_length
+                        : heed__min(offset - p->window_left, t->key_length);
+  t->window_end = p->window_right >= t->key_length - offset
+                      ? t->key_length
+                      : heed__max(offset + p->window_right + 1, -t->query_length);
 }
 
-/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths, an
- * upper bound. */
+/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths or
+ * items, an upper bound. */
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->query_length == 0) return 0;
-  if (!p->lengths)
+  if (!p->lengths && !p->items)
     return heed__max(
         heed__min(p->key_length, p->query_length - 1 + t->window_end) - heed__max(t->window_begin, 0), 0);
   if (p->window_left >= p->key_length || p->window_right >= p->key_length) return p->key_length;
@@ -120,8 +121,8 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   const heed_attention_options *o = &operands->options;
   const heed_tensor *padding = operands->key_padding_mask;
   heed__attention_task *t = &p->task;
-  p->plain = !o->attn_mask && !padding && !o->kv_lengths && !operands->k_scale && !operands->v_scale &&
-             !o->alibi_slopes && !o->sinks;
+  p->plain = !o->attn_mask && !p->intervals && !padding && !o->kv_lengths && !operands->k_scale &&
+             !operands->v_scale && !o->alibi_slopes && !o->sinks;
   set_outer(p);
   if (!p->plain) memset(p->step, 0, sizeof p->step);
   t->q = floats(operands->q);
@@ -142,6 +143,7 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   set_steps(p, HEED__ATTENTION_K, p->k, true, 2);
   set_steps(p, HEED__ATTENTION_V, p->v, true, 2);
   if (o->attn_mask) set_mask(p);
+  if (p->intervals) heed__attention_set_intervals(p);
   if (padding) {
     t->padding = (const uint8_t *)padding->data;
     t->padding_stride = stride_of(padding, padding->ndim - 1);
@@ -157,6 +159,14 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   t->has_sink = p->sinks != NULL;
   set_window(t, p, p->key_length, p->offset);
   p->span = span_of(p);
+}
+
+void heed__attention_set_intervals(heed__attention_plan *p) {
+  ptrdiff_t column;
+  p->task.intervals = p->intervals;
+  p->task.interval_count = p->interval_count;
+  set_strides(&p->task.interval_row, &column, &p->interval_header);
+  set_steps(p, HEED__ATTENTION_ROWS, &p->interval_header, true, 2);
 }
 
 void heed__attention_set_out(heed__attention_plan *p, const heed_tensor *out) {
@@ -177,6 +187,7 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   const int64_t head_of_item = head - heed__quotient(head, p->query_heads) * p->query_heads;
   if (t->visible) t->visible = p->task.visible + at[HEED__ATTENTION_MASK];
   if (t->bias) t->bias = p->task.bias + at[HEED__ATTENTION_MASK];
+  if (t->intervals) t->intervals = p->task.intervals + at[HEED__ATTENTION_ROWS];
   if (t->padding) t->padding = p->task.padding + at[HEED__ATTENTION_PADDING];
   if (t->k_scale) t->k_scale = p->task.k_scale + at[HEED__ATTENTION_K_SCALE];
   if (t->v_scale) t->v_scale = p->task.v_scale + at[HEED__ATTENTION_V_SCALE];
@@ -189,10 +200,33 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
   }
 }
 
+/* Moves the task of a head to the rows of its item. */
+static void move_to_item(heed__attention_task *t, const heed__attention_plan *p,
+                         const heed__attention_item *item) {
+  const ptrdiff_t query = (ptrdiff_t)item->first_query, key = (ptrdiff_t)item->first_key;
+  const ptrdiff_t row = p->packed ? query : 0, skipped = (ptrdiff_t)item->skipped;
+  const int64_t l = item->query_length, s = item->key_length;
+  t->query_length = l;
+  t->key_length = s;
+  t->map_spare = p->key_length - s;
+  t->q += query * t->q_row;
+  t->k = (const char *)t->k + bytes_of(t->k_dtype, key * t->k_row);
+  t->v = (const char *)t->v + bytes_of(t->v_dtype, key * t->v_row);
+  t->out += query * t->out_row;
+  if (t->k_scale) t->k_scale += key * t->k_scale_row;
+  if (t->v_scale) t->v_scale += key * t->v_scale_row;
+  if (t->visible) t->visible += row * t->visible_row + skipped * t->visible_column;
+  if (t->bias) t->bias += row * t->bias_row + skipped * t->bias_column;
+  if (t->intervals) t->intervals += row * t->interval_row;
+  if (t->padding) t->padding += skipped * t->padding_stride;
+  set_window(t, p, s, heed__attention_offset_of(p, item));
+}
+
 void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {
   const int operands = p->plain ? HEED__ATTENTION_MASK : HEED__ATTENTION_STRIDED;
   ptrdiff_t at[HEED__ATTENTION_STRIDED] = {0};
-  int64_t left = head;
+  const int64_t item = p->items ? heed__quotient(head, p->query_heads) : 0;
+  int64_t left = p->packed ? head - item * p->query_heads : head;
   for (int dim = p->outer_ndim - 1; left > 0; dim--) {
     const int64_t rest = heed__quotient(left, p->outer[dim]);
     const ptrdiff_t index = (ptrdiff_t)(left - rest * p->outer[dim]);
@@ -204,5 +238,9 @@ void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p
   t->k = (const char *)p->task.k + bytes_of(t->k_dtype, at[HEED__ATTENTION_K]);
   t->v = (const char *)p->task.v + bytes_of(t->v_dtype, at[HEED__ATTENTION_V]);
   t->out = p->task.out + at[HEED__ATTENTION_OUT];
+  const int64_t row = heed__attention_first_row(p, head);
+  if (p->lse) t->lse = p->lse + row;
+  if (p->stats) t->stats = p->stats + row * 2;
   if (!p->plain) move_others(t, p, head, at);
+  if (p->items) move_to_item(t, p, &p->items[item]);
 }

@@ -1,4 +1,5 @@
 /* heed.Cache, which mha:new_cache returns: the keys and values of the tokens so far. */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -25,11 +26,11 @@ heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, cons
   return box->object;
 }
 
-/* mha:new_cache{batch = 1, capacity =, dtype = "float32"} */
+/* mha:new_cache{batch = 1, capacity =, dtype = "float32", prefix = cache} */
 static int new_cache(lua_State *L) {
   static const char function[] = "new_cache";
-  static const char *const names[] = {"batch", "capacity", "dtype", NULL};
-  enum { SELF = 1, BATCH, CAPACITY, DTYPE };
+  static const char *const names[] = {"batch", "capacity", "dtype", "prefix", NULL};
+  enum { SELF = 1, BATCH, CAPACITY, DTYPE, PREFIX };
   lheed_begin(L);
   lheed_options(L, function, BATCH, names);
   heed_kv_cache_config config;
@@ -40,10 +41,18 @@ static int new_cache(lua_State *L) {
   config.capacity = lheed_opt_integer(L, CAPACITY, function, "capacity", 0);
   if (!lua_isnil(L, CAPACITY) && config.capacity < 1)
     lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
-  config.dtype = lheed_opt_dtype(L, DTYPE, function, HEED_FLOAT32);
+  const heed_kv_cache *like = lheed_opt_cache(L, PREFIX, function, "prefix");
+  if (lua_type(L, DTYPE) == LUA_TSTRING && strcmp(lua_tostring(L, DTYPE), "int4") == 0) {
+    config.dtype = HEED_INT8;
+    config.bits = 4;
+  } else {
+    config.dtype = lheed_opt_dtype(L, DTYPE, function, like ? heed_kv_cache_dtype(like) : HEED_FLOAT32);
+    if (lua_isnil(L, DTYPE) && like && heed_kv_cache_bits(like) == 4) config.bits = 4;
+  }
   void **box = lheed_push_box(L, &lheed_cache_type);
   heed_module *self = lheed_test_module(L, SELF);
   if (!self) lheed_bad_argument(L, SELF, function, "self", "a MultiHeadAttention");
+  config.prefix = lheed_opt_cache(L, PREFIX, function, "prefix");
   heed_kv_cache *cache = NULL;
   LHEED_TRY(L, heed_kv_cache_new(self, &config, &cache));
   *box = cache;
@@ -52,15 +61,21 @@ static int new_cache(lua_State *L) {
 
 /* ---- Methods ---- */
 
-/* cache:truncate(n) → cache */
+/* cache:truncate(n or lengths) → cache; lengths, one for each item, as in lheed_indices */
 static int truncate_to(lua_State *L) {
   lheed_begin(L);
   lheed_arguments(L, "truncate", 2);
+  const bool each = lua_type(L, 2) == LUA_TTABLE || lheed_test(L, 2, &lheed_tensor_type);
+  if (each) lheed_indices(L, 2, "truncate", "lengths", false);
   heed_kv_cache *self = cache_argument(L, "truncate");
-  int64_t n = lheed_integer(L, 2, "truncate", "n");
-  LHEED_TRY(L, heed_kv_cache_truncate(self, n));
+  if (each) {
+    LHEED_TRY(L, heed_kv_cache_truncate_items(self, lheed_tensor(L, 2, "truncate", "lengths")));
+  } else {
+    int64_t n = lheed_integer(L, 2, "truncate", "n");
+    LHEED_TRY(L, heed_kv_cache_truncate(self, n));
+  }
   lua_settop(L, 1);
-  return 1;
+  return lheed_return(L, 1);
 }
 
 /* cache:reorder(indices) → cache; indices as in lheed_indices */
@@ -81,6 +96,89 @@ static int clone_cache(lua_State *L) {
   heed_kv_cache *cache = cache_argument(L, "clone"), *made = NULL;
   LHEED_TRY(L, heed_kv_cache_clone(cache, &made));
   *box = made;
+  return lheed_return(L, 1);
+}
+
+/* cache:save(path) → true; or nil, message */
+static int save_cache(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "save", 2);
+  heed_kv_cache *cache = cache_argument(L, "save");
+  const char *path = lheed_path(L, 2, "save");
+  LHEED_TRY_FILE(L, &status, heed_kv_cache_save(cache, path));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  lua_pushboolean(L, true);
+  return lheed_return(L, 1);
+}
+
+/* mha:load_cache(path) → cache; or nil, message */
+static int load_cache(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "load_cache", 2);
+  const char *path = lheed_path(L, 2, "load_cache");
+  void **box = lheed_push_box(L, &lheed_cache_type);
+  heed_module *self = lheed_test_module(L, 1);
+  if (!self) lheed_bad_argument(L, 1, "load_cache", "self", "a MultiHeadAttention");
+  heed_kv_cache *cache = NULL;
+  LHEED_TRY_FILE(L, &status, heed_kv_cache_load(self, path, &cache));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  *box = cache;
+  return lheed_return(L, 1);
+}
+
+/* save_caches(path, caches): those of the layers of a model → true; or nil, message. For lua/heed/models. */
+static int save_caches(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "save", 2);
+  const char *path = lheed_path(L, 1, "save");
+  const lua_Unsigned count = lheed_own_list(L, 2, "save");
+  heed_kv_cache **caches = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *caches) + 1, 0);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lheed_own_element(L, 2, i);
+    caches[i] = lheed_opt_cache(L, lua_gettop(L), "save", "cache");
+    lua_pop(L, 1);
+  }
+  LHEED_TRY_FILE(L, &status, heed_kv_caches_save(lheed_get(L)->context, path, (int64_t)count, caches));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  lua_pushboolean(L, true);
+  return lheed_return(L, 1);
+}
+
+/* load_caches(path, modules) → a list of caches; or nil, message */
+static int load_caches(lua_State *L) {
+  heed_status status;
+  lheed_begin(L);
+  lheed_arguments(L, "load_cache", 2);
+  const char *path = lheed_path(L, 1, "load_cache");
+  const lua_Unsigned count = lheed_own_list(L, 2, "load_cache");
+  const size_t bytes = heed__array_bytes(count, sizeof(void *)) + 1;
+  heed_module **modules = lua_newuserdatauv(L, bytes, 0);
+  heed_kv_cache **caches = lua_newuserdatauv(L, bytes, 0);
+  lua_createtable(L, (int)count, 0);
+  const int list = lua_gettop(L);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lheed_push_box(L, &lheed_cache_type);
+    lua_rawseti(L, list, (lua_Integer)i + 1);
+  }
+  for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing allocates */
+    lheed_own_element(L, 2, i);
+    modules[i] = lheed_test_module(L, lua_gettop(L));
+    if (!modules[i])
+      return lheed_bad_argument(L, lua_gettop(L), "load_cache", "module", "a MultiHeadAttention");
+    lua_pop(L, 1);
+  }
+  LHEED_TRY_FILE(L, &status,
+                 heed_kv_caches_load(lheed_get(L)->context, path, (int64_t)count, modules, caches));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
+  for (lua_Unsigned i = 0; i < count; i++) {
+    lua_rawgeti(L, list, (lua_Integer)i + 1);
+    ((lheed_box *)lheed_test(L, lua_gettop(L), &lheed_cache_type))->object = caches[i];
+    lua_pop(L, 1);
+  }
+  lua_settop(L, list);
   return lheed_return(L, 1);
 }
 
@@ -108,6 +206,10 @@ static int reset_cache(lua_State *L) {
 
 /* ---- Fields ---- */
 
+static const char *dtype_of(const heed_kv_cache *cache) {
+  return heed_kv_cache_bits(cache) == 4 ? "int4" : heed_dtype_name(heed_kv_cache_dtype(cache));
+}
+
 /* Without a bound: math.huge. */
 static void push_capacity(lua_State *L, const heed_kv_cache *cache) {
   const int64_t capacity = heed_kv_cache_capacity(cache);
@@ -115,6 +217,17 @@ static void push_capacity(lua_State *L, const heed_kv_cache *cache) {
     lua_pushinteger(L, (lua_Integer)capacity);
   } else {
     lua_pushnumber(L, (lua_Number)HUGE_VAL);
+  }
+}
+
+static void push_lengths(lua_State *L, const heed_kv_cache *cache) {
+  const int64_t batch = heed_kv_cache_batch(cache);
+  lua_createtable(L, batch < INT_MAX ? (int)batch : 0, 0);
+  for (int64_t i = 0; i < batch; i++) {
+    const int64_t *lengths =
+        heed_kv_cache_lengths(cache_argument(L, "__index")); /* finalizers may release it */
+    lua_pushinteger(L, (lua_Integer)lengths[i]);
+    lua_rawseti(L, -2, (lua_Integer)i + 1);
   }
 }
 
@@ -126,17 +239,19 @@ static int cache_index(lua_State *L) {
   const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
   if (strcmp(name, "length") == 0) {
     lua_pushinteger(L, (lua_Integer)heed_kv_cache_length(cache));
+  } else if (strcmp(name, "lengths") == 0) {
+    push_lengths(L, cache);
   } else if (strcmp(name, "capacity") == 0) {
     push_capacity(L, cache);
   } else if (strcmp(name, "batch") == 0) {
     lua_pushinteger(L, (lua_Integer)heed_kv_cache_batch(cache));
   } else if (strcmp(name, "dtype") == 0) {
-    lua_pushstring(L, heed_dtype_name(heed_kv_cache_dtype(cache)));
+    lua_pushstring(L, dtype_of(cache));
   } else {
     return lheed_error(
         L,
-        "a heed.Cache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, "
-        "clone and release",
+        "a heed.Cache has no field %s; it has length, lengths, capacity, batch, dtype, truncate, "
+        "reorder, clone, save and release",
         lheed_push_key(L, 2));
   }
   return 1;
@@ -157,18 +272,16 @@ static int cache_tostring(lua_State *L) {
   const heed_kv_cache *cache = box->object;
   const lua_Integer length = (lua_Integer)heed_kv_cache_length(cache),
                     batch = (lua_Integer)heed_kv_cache_batch(cache);
-  const char *dtype = heed_dtype_name(heed_kv_cache_dtype(cache));
+  const char *dtype = dtype_of(cache);
   push_capacity(L, cache);
   lua_pushfstring(L, "heed.Cache(length=%I, capacity=%s, batch=%I, dtype=%s)", (LUAI_UACINT)length,
                   lua_tostring(L, -1), (LUAI_UACINT)batch, dtype);
   return 1;
 }
 
-static const luaL_Reg cache_methods[] = {{"truncate", truncate_to},
-                                         {"reorder", reorder},
-                                         {"clone", clone_cache},
-                                         {"release", cache_release},
-                                         {NULL, NULL}};
+static const luaL_Reg cache_methods[] = {{"truncate", truncate_to},  {"reorder", reorder},
+                                         {"clone", clone_cache},     {"save", save_cache},
+                                         {"release", cache_release}, {NULL, NULL}};
 
 void lheed_open_cache(lua_State *L) {
   static const luaL_Reg metamethods[] = {{"__index", cache_index},
@@ -176,8 +289,10 @@ void lheed_open_cache(lua_State *L) {
                                          {"__tostring", cache_tostring},
                                          {"__close", cache_release},
                                          {NULL, NULL}};
-  static const luaL_Reg module_methods[] = {{"new_cache", new_cache}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"reset_cache", reset_cache}, {NULL, NULL}};
+  static const luaL_Reg module_methods[] = {
+      {"new_cache", new_cache}, {"load_cache", load_cache}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"reset_cache", reset_cache}, {"save_caches", save_caches}, {"load_caches", load_caches}, {NULL, NULL}};
   lheed_new_type(L, &lheed_cache_type, metamethods);
   lheed_add_module_methods(L, module_methods);
   lheed_add(L, "modules", primitives);

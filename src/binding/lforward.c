@@ -4,17 +4,34 @@
 #include "lmodule.h"
 
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function) {
-  enum { ATTN_MASK, PADDING_MASK, NEED_WEIGHTS, GENERATOR_SLOT, KV_LENGTHS, KEY, VALUE, CACHE };
-  return (heed_forward_options){
+  const heed_mask *mask;
+  enum {
+    ATTN_MASK,
+    PADDING_MASK,
+    NEED_WEIGHTS,
+    GENERATOR_SLOT,
+    KV_LENGTHS,
+    KEY,
+    VALUE,
+    CACHE,
+    NEED_LSE,
+    LENGTHS,
+    KEY_LENGTHS
+  };
+  heed_forward_options options = {
       .size = sizeof(heed_forward_options),
-      .attn_mask = lheed_opt_tensor(L, first + ATTN_MASK, function, "attn_mask"),
+      .attn_mask = lheed_opt_attn_mask(L, first + ATTN_MASK, function, &mask),
       .key_padding_mask = lheed_opt_tensor(L, first + PADDING_MASK, function, "key_padding_mask"),
       .generator = lheed_opt_generator(L, first + GENERATOR_SLOT, function),
       .kv_lengths = lheed_opt_tensor(L, first + KV_LENGTHS, function, "kv_lengths"),
       .key = lheed_opt_tensor(L, first + KEY, function, "key"),
       .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
       .cache = lheed_opt_cache(L, first + CACHE, function, "cache"),
+      .lengths = lheed_opt_tensor(L, first + LENGTHS, function, "lengths"),
+      .key_lengths = lheed_opt_tensor(L, first + KEY_LENGTHS, function, "key_lengths"),
   };
+  options.mask = mask;
+  return options;
 }
 
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names) {
@@ -35,9 +52,12 @@ void lheed_forward_arguments(lua_State *L, int first, const char *function, cons
                 what);
   }
   lheed_options(L, function, first, names);
-  int at = first;
-  while (strcmp(names[at - first], "kv_lengths") != 0) at++;
-  lheed_opt_indices(L, at, function, "kv_lengths");
+  static const char *const of_indices[] = {"kv_lengths", "lengths", "key_lengths"};
+  for (int i = 0; i < 3; i++) {
+    int at = first;
+    while (strcmp(names[at - first], of_indices[i]) != 0) at++;
+    lheed_opt_indices(L, at, function, of_indices[i]);
+  }
 }
 
 /* Whether the forward of m calls modules of other classes, perhaps in Lua. */
@@ -123,7 +143,7 @@ static int read_forward(lua_State *L) {
   const heed_forward_options *options = &given;
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, taps));
   const heed_tensor *x = lheed_tensor(L, FORWARD_INPUT, class, "x");
-  LHEED_TRY(L, options->cache ? heed__attention_check_input(m, x)
+  LHEED_TRY(L, options->cache ? heed__attention_check_input(m, x, options)
                               : heed__attention_check_forward((heed_module *)m, x, options));
   heed_context *ctx = lheed_get(L)->context;
   int64_t *heads = NULL, count;

@@ -143,6 +143,7 @@ extern const lheed_type lheed_module_type;    /* lmodule.c */
 extern const lheed_type lheed_generator_type; /* lrandom.c */
 extern const lheed_type lheed_cache_type;     /* lcache.c */
 extern const lheed_type lheed_steps_type;     /* lsteps.c */
+extern const lheed_type lheed_mask_type;      /* lmask.c */
 
 /** Creates the metatable of a type, with __name, __gc and these metamethods (NULL: none). */
 void lheed_new_type(lua_State *L, const lheed_type *type, const luaL_Reg *metamethods);
@@ -331,9 +332,26 @@ int lheed_call_binary(lua_State *L, const char *function, lheed_binary *call);
 void lheed_push_shape(lua_State *L, const heed_tensor *x);
 void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
 
+/** The path at idx, as a C string. (lio.c) */
+const char *lheed_path(lua_State *L, int idx, const char *function);
+/** For a status other than OK: returns nil and the message about a file; raises other errors. (lio.c) */
+int lheed_file_failed(lua_State *L, heed_status status);
+/* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
+#define LHEED_TRY_FILE(L, status, call)                                                                      \
+  do {                                                                                                       \
+    *(status) = (call);                                                                                      \
+    if (*(status) == HEED_MEMORY) {                                                                          \
+      lheed_collect(L);                                                                                      \
+      *(status) = (call);                                                                                    \
+    }                                                                                                        \
+  } while (0)
 /** The generator, or the cache, at idx; NULL for nil. (lrandom.c, lcache.c) */
 heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);
 heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name);
+/** The option attn_mask at idx: a tensor, or NULL for nil and for a heed.Mask, which *mask receives.
+ * (lmask.c)
+ */
+const heed_tensor *lheed_opt_attn_mask(lua_State *L, int idx, const char *function, const heed_mask **mask);
 
 /** A window {left =, right =} of attention, or nil. Allocates. (llayers.c) */
 heed_window lheed_opt_window(lua_State *L, int idx, const char *function);
@@ -423,9 +441,9 @@ void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
 /* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",       \
-      "need_lse"
-enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 9 };
-/** lheed_options for them; kv_lengths become a tensor. Raises for a second tensor by position. Allocates. */
+      "need_lse", "lengths", "key_lengths"
+enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 11 };
+/** lheed_options for them; lengths become tensors. Raises for a second tensor by position. Allocates. */
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
@@ -459,7 +477,9 @@ void lheed_open_late(lua_State *L);
   X(constants)    /* lconstants.c: heed.pi, heed.float32, … */                                             \
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
+  X(mask)         /* lmask.c: masks as values */                                                             \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
+  X(stateful)     /* lstateful.c: linear attention, causal convolution */                                    \
   X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \

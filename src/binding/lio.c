@@ -17,8 +17,7 @@ static void release_json(void *object) {
 static const lheed_type archive_type = {"Archive", "archive", release_archive, NULL};
 static const lheed_type json_type = {"Json", "tree of JSON", release_json, NULL};
 
-/* The path at idx, as a C string. */
-static const char *path_argument(lua_State *L, int idx, const char *function) {
+const char *lheed_path(lua_State *L, int idx, const char *function) {
   size_t length;
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "path", "a string");
   const char *path = lua_tolstring(L, idx, &length);
@@ -26,23 +25,12 @@ static const char *path_argument(lua_State *L, int idx, const char *function) {
   return path;
 }
 
-/* For a status other than OK: returns nil and the message about a file; raises other errors. */
-static int failed(lua_State *L, heed_status status) {
+int lheed_file_failed(lua_State *L, heed_status status) {
   if (status != HEED_FILE) lheed_raise(L, status);
   lua_pushnil(L);
   lheed_push_message(L, status);
   return 2;
 }
-
-/* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
-#define TRY_FILE(L, status, call)                                                                            \
-  do {                                                                                                       \
-    *(status) = (call);                                                                                      \
-    if (*(status) == HEED_MEMORY) {                                                                          \
-      lheed_collect(L);                                                                                      \
-      *(status) = (call);                                                                                    \
-    }                                                                                                        \
-  } while (0)
 
 /* ---- Loading ---- */
 
@@ -86,11 +74,11 @@ static int load(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
   lheed_arguments(L, "load", 1);
-  const char *path = path_argument(L, 1, "load");
+  const char *path = lheed_path(L, 1, "load");
   heed_archive **archive = (heed_archive **)lheed_push_box(L, &archive_type);
   heed_tensor **tensor = lheed_push_tensor(L);
-  TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
-  if (status != HEED_OK) return failed(L, status);
+  LHEED_TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
   if (*tensor != NULL) return lheed_return(L, 1);
   const bool later = push_contents(L, ctx, *archive) > 0;
   lua_pushboolean(L, heed__archive_is_nested(*archive));
@@ -142,10 +130,10 @@ static int describe_entry(lua_State *L) {
 static int save_tensor(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
-  const char *path = path_argument(L, 1, "save");
+  const char *path = lheed_path(L, 1, "save");
   const heed_tensor *x = lheed_tensor(L, 2, "save", "what");
-  TRY_FILE(L, &status, heed__save_tensor(ctx, path, x));
-  if (status != HEED_OK) return failed(L, status);
+  LHEED_TRY_FILE(L, &status, heed__save_tensor(ctx, path, x));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
   lua_pushboolean(L, true);
   return 1;
 }
@@ -170,7 +158,7 @@ static void read_strings(lua_State *L, heed_context *ctx, int list, lua_Unsigned
 static int save(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
-  const char *path = path_argument(L, 1, "save");
+  const char *path = lheed_path(L, 1, "save");
   static const char *const lists[] = {"names", "tensors", "metadata"};
   lua_settop(L, 4);
   for (int i = 0; i < 3; i++) {
@@ -192,9 +180,9 @@ static int save(lua_State *L) {
     tensors[i] = box->object;
     lua_pop(L, 1);
   }
-  TRY_FILE(L, &status,
-           heed_save_archive(ctx, path, (int64_t)count, names, tensors, (int64_t)texts / 2, metadata));
-  if (status != HEED_OK) return failed(L, status);
+  LHEED_TRY_FILE(L, &status,
+                 heed_save_archive(ctx, path, (int64_t)count, names, tensors, (int64_t)texts / 2, metadata));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
   lua_pushboolean(L, true);
   return 1;
 }
@@ -236,7 +224,7 @@ static void push_json(lua_State *L, heed_context *ctx, const heed__json *value, 
 /* Gives the value of a tree that was read, which it frees; or nil, message. */
 static int give_json(lua_State *L, heed_context *ctx, heed_status status, heed__json_tree **tree) {
   unsigned pushed = 0;
-  if (status != HEED_OK) return failed(L, status);
+  if (status != HEED_OK) return lheed_file_failed(L, status);
   push_json(L, ctx, heed__json_root(*tree), &pushed);
   heed__json_free(*tree);
   *tree = NULL;
@@ -247,9 +235,9 @@ static int give_json(lua_State *L, heed_context *ctx, heed_status status, heed__
 static int json(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
-  const char *path = path_argument(L, 1, "load");
+  const char *path = lheed_path(L, 1, "load");
   heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &json_type);
-  TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
+  LHEED_TRY_FILE(L, &status, heed__json_load(ctx, path, tree));
   return give_json(L, ctx, status, tree);
 }
 
@@ -258,11 +246,11 @@ static int parse_json(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
   size_t length;
-  const char *path = path_argument(L, 1, "load");
+  const char *path = lheed_path(L, 1, "load");
   if (lua_type(L, 2) != LUA_TSTRING) lheed_bad_argument(L, 2, "load", "text", "a string");
   const char *json_text = lua_tolstring(L, 2, &length);
   heed__json_tree **tree = (heed__json_tree **)lheed_push_box(L, &json_type);
-  TRY_FILE(L, &status, heed__json_read(ctx, path, json_text, length, tree));
+  LHEED_TRY_FILE(L, &status, heed__json_read(ctx, path, json_text, length, tree));
   return give_json(L, ctx, status, tree);
 }
 
@@ -270,10 +258,10 @@ static int parse_json(lua_State *L) {
 static int map_bytes(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
-  const char *path = path_argument(L, 1, "load");
+  const char *path = lheed_path(L, 1, "load");
   heed_tensor **bytes = lheed_push_tensor(L);
-  TRY_FILE(L, &status, heed__map_bytes(ctx, path, bytes));
-  if (status != HEED_OK) return failed(L, status);
+  LHEED_TRY_FILE(L, &status, heed__map_bytes(ctx, path, bytes));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
   return lheed_return(L, 1);
 }
 
@@ -281,10 +269,10 @@ static int map_bytes(lua_State *L) {
 static int text(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
-  const char *path = path_argument(L, 1, "load");
+  const char *path = lheed_path(L, 1, "load");
   heed_tensor **bytes = lheed_push_tensor(L);
-  TRY_FILE(L, &status, heed__load_bytes(ctx, path, bytes));
-  if (status != HEED_OK) return failed(L, status);
+  LHEED_TRY_FILE(L, &status, heed__load_bytes(ctx, path, bytes));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
   lua_pushlstring(L, heed_tensor_data(*bytes), (size_t)heed_tensor_numel(*bytes));
   heed_tensor_free(*bytes);
   *bytes = NULL;
@@ -301,10 +289,10 @@ static int write_bytes(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
   size_t length;
-  const char *path = path_argument(L, 1, "save");
+  const char *path = lheed_path(L, 1, "save");
   const char *bytes = check_bytes(L, 2, "save", &length);
-  TRY_FILE(L, &status, heed__save_bytes(ctx, path, bytes, length));
-  if (status != HEED_OK) return failed(L, status);
+  LHEED_TRY_FILE(L, &status, heed__save_bytes(ctx, path, bytes, length));
+  if (status != HEED_OK) return lheed_file_failed(L, status);
   lua_pushboolean(L, true);
   return 1;
 }
@@ -342,7 +330,7 @@ static int kind(lua_State *L) {
                                       [HEED__REGULAR] = "file",
                                       [HEED__DIRECTORY] = "directory",
                                       [HEED__SPECIAL] = "other"};
-  const char *path = path_argument(L, 1, "load");
+  const char *path = lheed_path(L, 1, "load");
   LHEED_TRY(L, heed__check_files(lheed_get(L)->context, "load"));
   lua_pushstring(L, names[heed__path_kind_of(path)]);
   return 1;

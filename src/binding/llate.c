@@ -94,6 +94,7 @@ static const late_field classes[] = {{"Module", "heed.nn.module"},
                                      {"GLU", "heed.nn.activations"},
                                      {"SwiGLU", "heed.nn.swiglu"},
                                      {"BatchNorm1d", "heed.nn.batch_norm"},
+                                     {"GatedDeltaNet", "heed.nn.gated_delta_net"},
                                      {"MultiheadAttention", "heed.nn.multihead"},
                                      {"Transformer", "heed.nn.transformer"},
                                      {"TransformerEncoder", "heed.nn.encoder"},
@@ -286,7 +287,7 @@ static const char *const used[] = {"Generator",
                                    "stack",
                                    "tensor",
                                    "zeros"};
-static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter"}; /* of nn */
+static const char *const built_in[] = {"Dropout", "LayerNorm", "Linear", "Parameter", "RMSNorm"}; /* of nn */
 
 void lheed_open_late(lua_State *L) {
   lheed_add_transparent(L, late_call);
@@ -301,7 +302,7 @@ void lheed_open_late(lua_State *L) {
     lua_getfield(L, -2, used[i]);
     lua_setfield(L, -2, used[i]);
   }
-  lua_createtable(L, 0, 4); /* core.nn */
+  lua_createtable(L, 0, 5); /* core.nn */
   lua_getfield(L, -3, "nn");
   for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
     lua_getfield(L, -1, built_in[i]);

@@ -53,6 +53,9 @@
       const heed_generator *: heed__is_generator_of,                                                         \
       heed_module *: heed__is_module_of,                                                                     \
       heed_kv_cache *: heed__is_cache_of,                                                                    \
+      heed_mask *: heed__is_mask_of,                                                                         \
+      const heed_mask *: heed__is_mask_of,                                                                   \
+      heed_mask **: heed__is_given,                                                                          \
       heed_dtype: heed__is_dtype,                                                                            \
       heed_scalar: heed__is_scalar,                                                                          \
       default: heed__is_given)(context, x)
@@ -81,6 +84,9 @@ static inline bool heed__is_module_of(const heed_context *ctx, const heed_module
 }
 static inline bool heed__is_cache_of(const heed_context *ctx, const heed_kv_cache *cache) {
   return cache != NULL && heed_kv_cache_context(cache) == ctx;
+}
+static inline bool heed__is_mask_of(const heed_context *ctx, const heed_mask *mask) {
+  return mask != NULL && heed_mask_context(mask) == ctx;
 }
 static inline bool heed__is_dtype(const heed_context *ctx, heed_dtype dtype) {
   (void)ctx;

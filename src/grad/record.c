@@ -81,6 +81,15 @@ static heed_status edge_to(heed_context *ctx, const char *function, const heed_t
   return HEED_OK;
 }
 
+/* Whether the call has written x through one of its results. */
+static bool overwrote(const heed__call *call, const heed_tensor *x) {
+  for (int i = 0; i < call->outputs; i++) {
+    const heed_tensor *y = *call->output[i];
+    if (y->storage->version > 0 && shares(x, y)) return true;
+  }
+  return false;
+}
+
 static uint32_t needs_of(const heed__gradient *gradient, int i) {
   return gradient->needs[heed__min(i, gradient->needs_count - 1)];
 }
@@ -109,9 +118,8 @@ static heed_status make_node(heed_context *ctx, const heed__gradient *gradient, 
     if (x == NULL) continue;
     node->saved[i].dims = at;
     at += 2 * x->ndim + 1; /* one for a number */
-    const bool is_overwritten = (*call->output[0])->storage->version > 0 && shares(x, *call->output[0]);
     if (x->storage == NULL || (i < 31 && (needs & HEED__SAVE_INPUT(i)))) {
-      keep_tensor(&node->saved[i], x, is_overwritten && !gradient->is_view);
+      keep_tensor(&node->saved[i], x, !gradient->is_view && overwrote(call, x));
     } else {
       keep_shape(&node->saved[i], x);
     }
@@ -201,11 +209,14 @@ static heed_status record(heed_context *ctx, const heed__call *call) {
   if (in_place && call->outputs == 1) keep_gradient_of_new(first, node);
   for (int i = 0; i < call->outputs; i++) heed__set_node(*call->output[i], node, (uint32_t)i);
   heed__node_drop(node);
-  if (in_place) first->storage->recorded = node->order;
+  for (int i = 0; i < call->outputs && !gradient->is_view; i++) {
+    heed__storage *storage = (*call->output[i])->storage;
+    if (storage->version > 0) storage->recorded = node->order;
+  }
 done:
   /* A new result goes; one that was given stays, changed. */
   for (int i = 0; status && i < call->outputs; i++) {
-    if (in_place) continue;
+    if ((*call->output[i])->storage->version > 0 && !gradient->is_view) continue;
     heed_tensor_free(*call->output[i]);
     *call->output[i] = NULL;
   }

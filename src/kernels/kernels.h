@@ -16,6 +16,8 @@
 #ifndef HEED_KERNELS_H
 #define HEED_KERNELS_H
 
+#include <math.h>
+
 #include "../core/types.h"
 
 /** Whether a kernel must return before it is done. */
@@ -104,6 +106,13 @@ typedef struct heed__attention_task {
   float sink;
   const uint8_t *visible; /* 1: the key takes part; [l, s] with these strides; NULL: all do */
   ptrdiff_t visible_row, visible_column;
+  /* Of the keys that it sees by position, row i sees only those of interval_count intervals: pairs of the
+   * first key and the one after the last, in order and with a key between any two. Empty ones, if any, are
+   * the last and begin where the one before ends. Row i's begin at intervals + i · interval_row; NULL, count
+   * 0: all. */
+  const int32_t *intervals;
+  ptrdiff_t interval_row;
+  int64_t interval_count;
   const uint8_t *padding; /* 1: no row sees this key; [s]; NULL: none */
   ptrdiff_t padding_stride;
   const float *bias; /* added to the capped scores, -inf hides; [l, s] with these strides; NULL: none */
@@ -112,11 +121,22 @@ typedef struct heed__attention_task {
                                 NULL: none */
   void *scratch; /* attention_scratch bytes, aligned to HEED__ALIGNMENT; its contents matter only between the
                     calls of a task that yields */
-  /* Row-major [l, s], written where not NULL: q·k with hidden keys -inf, the weights after softmax, and after
-   * dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf */
+  /* The maps: row-major [l, s], written where not NULL: q·k with hidden keys -inf, the weights after softmax,
+   * and after dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf. Each
+   * row is followed by map_spare floats, which are left alone. */
+  int64_t map_spare;
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
   float *lse; /* log Σ e^score of each row, with the sink; -inf for rows without visible keys; [l]; or NULL */
+  /* The largest score of each row and the sum of e^(score - largest), both with the sink, which counts even
+   * in rows without visible keys; -inf and 0 without any; [l, 2]; or NULL */
+  float *stats;
+  const struct heed__attention_task *soon; /* the next task, whose inputs may be prefetched; or NULL */
 } heed__attention_task;
+
+/** Row i of one of the maps. */
+static inline float *heed__attention_map_row(const heed__attention_task *t, float *map, int64_t i) {
+  return map + i * (t->key_length + t->map_spare);
+}
 
 /** The keys *first … *last - 1 that row i sees by position; *first is at most *last. */
 static inline void heed__attention_window(const heed__attention_task *t, int64_t i, int64_t *first,
@@ -124,6 +144,61 @@ static inline void heed__attention_window(const heed__attention_task *t, int64_t
   const int64_t from = i + t->window_begin, to = i + t->window_end;
   *last = to > t->valid_keys ? t->valid_keys : to > 0 ? to : 0;
   *first = from < 0 ? 0 : from < *last ? from : *last;
+}
+
+static inline const int32_t *heed__attention_intervals(const heed__attention_task *t, int64_t i) {
+  return t->intervals + i * t->interval_row;
+}
+
+/** The keys *first … *last - 1 that row i sees by position, from the beginning of its intervals to their end;
+ * *first is at most *last. */
+static inline void heed__attention_bounds(const heed__attention_task *t, int64_t i, int64_t *first,
+                                          int64_t *last) {
+  heed__attention_window(t, i, first, last);
+  if (t->intervals == NULL) return;
+  const int32_t *x = heed__attention_intervals(t, i);
+  if (x[0] > *first) *first = x[0];
+  if (x[2 * t->interval_count - 1] < *last) *last = x[2 * t->interval_count - 1];
+  if (*last < *first) *last = *first;
+}
+
+/** The bounds of rows from…to-1 together; both 0 if no row sees a key. */
+static inline void heed__attention_hull(const heed__attention_task *t, int64_t from, int64_t to,
+                                        int64_t *first, int64_t *last) {
+  int64_t unused;
+  if (t->intervals == NULL) { /* windows begin and end in the order of the rows */
+    heed__attention_window(t, from, first, &unused);
+    heed__attention_window(t, to - 1, &unused, last);
+    return;
+  }
+  *first = t->key_length;
+  *last = 0;
+  for (int64_t i = from; i < to; i++) {
+    int64_t begin, end;
+    heed__attention_bounds(t, i, &begin, &end);
+    if (begin == end) continue;
+    if (begin < *first) *first = begin;
+    if (end > *last) *last = end;
+  }
+  if (*last == 0) *first = 0;
+}
+
+/** Whether key j is in none of `count` intervals. */
+static inline bool heed__is_outside(const int32_t *intervals, int64_t count, int64_t j) {
+  int64_t n = 0;
+  while (n < count && j >= intervals[2 * n + 1]) n++;
+  return n == count || j < intervals[2 * n];
+}
+
+/** Writes lse and stats of row i, where they are wanted. sees: the row has a visible key, and row_max is not
+ * -inf. */
+static inline void heed__attention_write_sums(const heed__attention_task *t, int64_t i, float row_max,
+                                              float row_sum, bool sees) {
+  const bool sink = t->has_sink && t->sink != -INFINITY;
+  if (t->lse) t->lse[i] = sees ? row_max + logf(row_sum) : -INFINITY;
+  if (!t->stats) return;
+  t->stats[2 * i] = sees ? row_max : sink ? t->sink : -INFINITY;
+  t->stats[2 * i + 1] = sees ? row_sum : sink ? 1.0f : 0.0f;
 }
 
 /* The gradients of one head of one batch item, from its keys first…last-1 of s; `first` is a multiple of
@@ -169,9 +244,11 @@ typedef struct heed__decode_row {
   ptrdiff_t k, v;                 /* offsets of its head's keys and values from those of the task */
   const float *k_scale, *v_scale; /* of its head, key 0 */
   int64_t first, last;            /* sees keys first…last-1 of s */
-  const uint8_t *visible;         /* [s]; NULL: all */
-  const float *bias;              /* [s]; NULL: none */
-  float slope;                    /* slope · |position - j| is subtracted from the scores; 0: none */
+  const int32_t *intervals;       /* of these, as in heed__attention_task; NULL: all */
+  int64_t interval_count;
+  const uint8_t *visible; /* [s]; NULL: all */
+  const float *bias;      /* [s]; NULL: none */
+  float slope;            /* slope · |position - j| is subtracted from the scores; 0: none */
   int64_t position;
   float *map; /* receives the scores of the keys that it sees, and perhaps -inf for some that it does not;
                  [s]; NULL: not wanted */
@@ -191,6 +268,49 @@ typedef struct heed__decode_task {
    * e^(score - row_max), and the sum of e^(score - row_max) · value, [dv]. */
   float *row_max, *row_sum, *out;
 } heed__decode_task;
+
+/* ---- Linear attention ---- */
+
+/* One key head of one batch item, with the `group` query heads that read its state S [d, dv]. For each token
+ * t, in order:
+ *   S = e^decay[t] · S               (a factor for each row of S where `decays_each`)
+ *   u = beta[t] · (v[t] - Sᵀ k[t]),   or v[t] without beta
+ *   S = S + k[t] uᵀ
+ *   out[t] = scale · Sᵀ q[t]
+ * q [group, n, d], k [n, d], v [n, dv], out [group, n, dv], decay [n, d] or [n], beta [n]; columns are
+ * contiguous. Results are the same within rounding however the tokens are divided into calls. */
+enum { HEED__LINEAR_CHUNK = 64 }; /* tokens that the vector kernels process together */
+typedef struct heed__linear_attention_task {
+  const float *q, *k, *v, *decay, *beta; /* decay and beta may be NULL */
+  float *out;                            /* overlaps no input */
+  float *state;                          /* S, row-major: before the first token, then after the last */
+  ptrdiff_t q_head, q_row, k_row, v_row, decay_row, beta_row, out_head, out_row;
+  int64_t tokens, group, head_size, value_size; /* n, group, d, dv */
+  float scale;
+  bool decays_each;
+  void *scratch; /* linear_attention_scratch bytes; contents as in heed__attention_task */
+} heed__linear_attention_task;
+
+/* The gradients of such a task. Its out, out_head and out_row are those of the gradient of `out`, which is
+ * read; its state is S before the first token, and read only. dstate is the gradient of S after the last
+ * token, then that of S before the first. The others are written, without gaps, where not NULL: dq [group, n,
+ * d], dk [n, d], dv [n, dv], ddecay [n, d] or [n], dbeta [n]. */
+typedef struct heed__linear_attention_backward_task {
+  heed__linear_attention_task forward; /* its scratch is not used */
+  float *dstate, *dq, *dk, *dv, *ddecay, *dbeta;
+  void *scratch; /* linear_attention_backward_scratch bytes */
+} heed__linear_attention_backward_task;
+
+/* Each channel of x [channels, n] filtered by its own taps: out[c, t] = bias[c] + Σ_j weight[c, j] · p[c, t +
+ * j], where p [channels, taps - 1 + n] is past [channels, taps - 1] (NULL: zeros) followed by x; then silu of
+ * it, where `silu`. Only the tokens first…last-1 are computed. Elements have the strides of the name. */
+typedef struct heed__causal_conv_task {
+  const float *x, *past, *weight, *bias; /* weight [channels, taps], bias [channels] or NULL */
+  float *out;                            /* [channels, n], overlaps no input */
+  ptrdiff_t x_channel, x_step, past_channel, past_step, out_channel, out_step;
+  int64_t channels, taps, first, last;
+  bool silu;
+} heed__causal_conv_task;
 
 /* ---- Low-precision products ---- */
 
@@ -348,6 +468,13 @@ typedef struct heed__rmsprop_rule {
   X(attention_backward, bool,                                                                                \
     (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
   X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
+  X(linear_attention, bool,                                                                                  \
+    (const heed__linear_attention_task *task, const heed__pace *pace, int64_t *position))                    \
+  X(linear_attention_scratch, size_t, (const heed__linear_attention_task *task))                             \
+  X(linear_attention_backward, bool,                                                                         \
+    (const heed__linear_attention_backward_task *task, const heed__pace *pace, int64_t *position))           \
+  X(linear_attention_backward_scratch, size_t, (const heed__linear_attention_backward_task *task))           \
+  X(causal_conv, void, (const heed__causal_conv_task *task))                                                 \
   X(small_pass, void, (const heed__small_pass *pass))                                                        \
   /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with         \
      rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */   \

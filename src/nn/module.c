@@ -101,10 +101,13 @@ static heed_status check_forward_options(const heed_module *m, const heed_forwar
                                          bool wants_taps) {
   HEED__MAY_ENTER(m->context, m->class->name, options->attn_mask, options->key_padding_mask,
                   options->generator, options->kv_lengths, options->key, options->value, options->cache);
+  HEED__MAY_ENTER(m->context, m->class->name, options->mask, options->lengths, options->key_lengths);
   if (!m->class->attends) {
-    if (options->attn_mask != NULL) return refuse(m, "attn_mask");
+    if (options->attn_mask != NULL || options->mask != NULL) return refuse(m, "attn_mask");
     if (options->key_padding_mask != NULL) return refuse(m, "key_padding_mask");
     if (options->kv_lengths != NULL) return refuse(m, "kv_lengths");
+    if (options->lengths != NULL) return refuse(m, "lengths");
+    if (options->key_lengths != NULL) return refuse(m, "key_lengths");
     if (wants_taps) return refuse(m, "need_weights");
   }
   if (!m->class->takes_keys && (options->key != NULL || options->value != NULL || options->cache != NULL))

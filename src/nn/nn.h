@@ -262,19 +262,25 @@ heed_status heed__check_scale(const heed_module *m, const char *name, heed_scala
 HEED_MUST_USE
 heed_status heed__check_context_length(const heed_module *m, const char *name, heed_scalar value);
 
-/** Errors: DTYPE, SHAPE, where x is not float32 [n, d_in] or [b, n, d_in] with at most context_length tokens.
- * (attention/inputs.c) */
+/** Errors: DTYPE, SHAPE, where x is not float32 [n, d_in] or [b, n, d_in] with at most context_length tokens,
+ * or any number of them if it is packed. (attention/inputs.c) */
 HEED_MUST_USE
-heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x);
+heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x,
+                                        const heed_forward_options *options);
 /** Checks x and all options of a forward pass without a cache as that pass does. (stages.c) */
 HEED_MUST_USE
 heed_status heed__attention_check_forward(heed_module *m, const heed_tensor *x,
                                           const heed_forward_options *options);
-/** Whether m can use the cache for `batch` items of `added` new tokens each. Errors: ARGUMENT, SHAPE.
- * (attention/cache.c) */
+/** Whether m can use the cache for `batch` items of `added` new tokens each, or added_each[i] of item i
+ * unless that is NULL. Errors: ARGUMENT, SHAPE. (attention/cache.c) */
 HEED_MUST_USE
 heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
-                                     int64_t added);
+                                     int64_t added, const int64_t *added_each);
+/** What the keys of a cache depend on. Errors: MEMORY, CANCELLED, LIMIT. (attention/cache.c) */
+HEED_MUST_USE
+heed_status heed__module_cache_origin(const heed_module *m, const char *function, heed__kv_origin *origin);
+/** The keys before its own that a query sees, -1 for all, as caches store it. (attention/cache.c) */
+int64_t heed__module_cache_window(const heed_module *m);
 /** The forward pass of modules with a softmax over the keys. (attention/stages.c) */
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_taps *taps);

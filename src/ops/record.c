@@ -1,20 +1,69 @@
 /* What operations tell of themselves while they are recorded. */
 #include "ops.h"
 
-heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
-                              const heed_tensor *const *input, const void *values, size_t values_bytes,
-                              heed_tensor **out) {
+heed_status heed__record_results(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                                 const heed_tensor *const *input, const void *values, size_t values_bytes,
+                                 int outputs, heed_tensor **const *out) {
   if (status != HEED_OK) return status;
   const heed__call call = {
       .op = (int)op,
       .inputs = inputs,
-      .outputs = 1,
+      .outputs = outputs,
       .input = input,
-      .output = (heed_tensor * *const[]){out},
+      .output = out,
       .values = values,
       .values_bytes = values_bytes,
   };
   return ctx->recorder->record(ctx, &call);
+}
+
+heed_status heed__check_state(heed_context *ctx, const char *function, heed_tensor **out,
+                              heed_tensor **state) {
+  const heed_status status = heed__check_apart(ctx, function, out, state);
+  if (status == HEED_OK && state != NULL && *state != NULL && *out != NULL && heed__may_overlap(*out, *state))
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: out and state share memory; they must be separate tensors",
+                      function);
+  if (status != HEED_OK || ctx->recorder == NULL || state == NULL || *state == NULL) return status;
+  return heed__fail(ctx, HEED_ARGUMENT,
+                    "%s: state is a tensor to write to; it must be new (NULL) while gradients are recorded",
+                    function);
+}
+
+heed_status heed__record_state(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                               const heed_tensor *const *input, const void *values, size_t values_bytes,
+                               heed_tensor **out, heed_tensor **state) {
+  if (status != HEED_OK || ctx->recorder == NULL) return status;
+  const heed__call call = {
+      .op = (int)op,
+      .inputs = inputs,
+      .outputs = state != NULL ? 2 : 1,
+      .input = input,
+      .output = (heed_tensor * *const[]){out, state},
+      .values = values,
+      .values_bytes = values_bytes,
+  };
+  status = ctx->recorder->record(ctx, &call);
+  if (status != HEED_OK && state != NULL) { /* stays if *out was given */
+    heed_tensor_free(*state);
+    *state = NULL;
+  }
+  return status;
+}
+
+/* A result that was given may have to be copied to, which can be stopped: it comes first. */
+heed_status heed__state_result_end(heed_context *ctx, heed_status status, heed__result *out,
+                                   heed__result *state) {
+  const bool first = out->out != NULL && *out->out != NULL;
+  if (first) status = heed__result_end(ctx, out, status);
+  status = heed__result_end(ctx, state, status);
+  return first ? status : heed__result_end(ctx, out, status);
+}
+
+heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                              const heed_tensor *const *input, const void *values, size_t values_bytes,
+                              heed_tensor **out) {
+  return heed__record_results(ctx, status, op, inputs, input, values, values_bytes, 1,
+                              (heed_tensor * *const[]){out});
 }
 
 heed_status heed__check_unrecorded(heed_context *ctx, const char *function, int inputs,

@@ -20,7 +20,12 @@ HEED_MUST_USE
 heed_status heed__record_call(heed_context *ctx, heed_status status, heed__op op, int inputs,
                               const heed_tensor *const *input, const void *values, size_t values_bytes,
                               heed_tensor **out);
-/** The same; while nothing is recorded, which is most of the time, it costs a comparison. */
+/** The same for several results, which the operation stored in *out[0], *out[1], …. */
+HEED_MUST_USE
+heed_status heed__record_results(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                                 const heed_tensor *const *input, const void *values, size_t values_bytes,
+                                 int outputs, heed_tensor **const *out);
+/** heed__record_call; while nothing is recorded, which is most of the time, it costs a comparison. */
 HEED_MUST_USE
 static inline heed_status heed__recorded(heed_context *ctx, heed_status status, heed__op op, int inputs,
                                          const heed_tensor *const *input, const void *values,
@@ -39,6 +44,19 @@ static inline heed_status heed__recorded1(heed_context *ctx, heed_status status,
   if (ctx->recorder == NULL) return status;
   return heed__record_call(ctx, status, op, 1, &x, values, values_bytes, out);
 }
+/** The same for an operation with a second result, the state that it leaves: *state, or NULL if that is not
+ * wanted. (record.c) */
+HEED_MUST_USE
+heed_status heed__record_state(heed_context *ctx, heed_status status, heed__op op, int inputs,
+                               const heed_tensor *const *input, const void *values, size_t values_bytes,
+                               heed_tensor **out, heed_tensor **state);
+/** Before such an operation. Errors: ARGUMENT, if the results are the same, or a state is given while
+ * gradients are recorded. */
+HEED_MUST_USE
+heed_status heed__check_state(heed_context *ctx, const char *function, heed_tensor **out,
+                              heed_tensor **state);
+/* What causal_conv reads, in the order in which it is recorded. */
+enum { HEED__CONV_X, HEED__CONV_WEIGHT, HEED__CONV_BIAS, HEED__CONV_PAST, HEED__CONV_INPUTS };
 /* What a view tells its gradient: dimensions, from 0, and where it begins in them, from 0. */
 typedef struct heed__view_values {
   int order[HEED_MAX_DIMS];

@@ -22,7 +22,8 @@ enum {
   SINK = 128,
   WINDOW = 256,
   LENGTHS = 512,
-  ALL_WAYS = 1024
+  INTERVALS = 1024,
+  ALL_WAYS = 2048
 };
 enum { DENSE, GAPS, SPARSE, LAYOUTS };
 
@@ -34,7 +35,7 @@ typedef struct parameters {
   float scale;                   /* 0: 1 / √d */
 } parameters;
 
-enum { Q, K, V, OUT, DOUT, SEEN, PADDED, BIASES, KEPT, LSE, DQ, DK, DV, DBIAS, AREAS };
+enum { Q, K, V, OUT, DOUT, SEEN, PADDED, BIASES, KEPT, LSE, DQ, DK, DV, DBIAS, RANGES, AREAS };
 
 typedef struct fixture {
   backward_task task;
@@ -71,6 +72,12 @@ static void fill(guarded g, int64_t rows, int64_t columns, ptrdiff_t row, ptrdif
 static bool is_hidden(const heed__attention_task *t, int64_t i, int64_t j) {
   int64_t first, last;
   heed__attention_window(t, i, &first, &last);
+  if (t->intervals) {
+    const int32_t *x = t->intervals + i * t->interval_row;
+    bool inside = false;
+    for (int64_t k = 0; k < t->interval_count; k++) inside = inside || (j >= x[2 * k] && j < x[2 * k + 1]);
+    if (!inside) return true;
+  }
   return j < first || j >= last || (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
          (t->padding && t->padding[j * t->padding_stride]) ||
          (t->bias && t->bias[i * t->bias_row + j * t->bias_column] == -INFINITY);
@@ -239,6 +246,25 @@ static fixture set_up(const parameters *a) {
     g->dbias = f.area[DBIAS].data;
   }
   if (a->ways & DROPOUT) g->kept = f.area[KEPT].data;
+  /* an interval around the row's share of the keys, and the first key; every seventh row has none */
+  t->interval_row = 4;
+  f.area[RANGES] = guard_bytes((size_t)(4 * a->l) * sizeof(int32_t), a->at_end);
+  for (int64_t i = 0; i < a->l; i++) {
+    int32_t *x = (int32_t *)f.area[RANGES].data + 4 * i;
+    const int64_t middle = i * a->s / a->l, first = middle > 20 ? middle - 20 : 0;
+    const int64_t last = middle + 11 < a->s ? middle + 11 : a->s;
+    if (i % 7 == 3) {
+      x[0] = x[1] = x[2] = x[3] = 0;
+    } else if (first > 1) {
+      x[0] = 0, x[1] = 1, x[2] = (int32_t)first, x[3] = (int32_t)last;
+    } else {
+      x[0] = (int32_t)first, x[1] = x[2] = x[3] = (int32_t)last;
+    }
+  }
+  if (a->ways & INTERVALS) {
+    t->intervals = f.area[RANGES].data;
+    t->interval_count = 2;
+  }
   g->last = a->s;
   compute(&f);
   return f;

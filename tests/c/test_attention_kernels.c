@@ -12,7 +12,7 @@
 
 /* ---- A task between guard pages ---- */
 
-enum { CAUSAL = 1, VISIBLE = 2, PADDING = 4, BIAS = 8, DROPOUT = 16, ALL_WAYS = 32 };
+enum { CAUSAL = 1, VISIBLE = 2, PADDING = 4, BIAS = 8, DROPOUT = 16, INTERVALS = 32, ALL_WAYS = 64 };
 enum { DENSE, GAPS, SPARSE, TURNED, REPEATED, LAYOUTS };
 
 typedef struct parameters {
@@ -28,7 +28,7 @@ typedef struct parameters {
 static const double hidden_shares[] = {0.2, 0, 0.0005, 1};
 enum { HIDDEN_SHARES = sizeof hidden_shares / sizeof *hidden_shares };
 
-enum { Q, K, V, OUT, SEEN, PADDED, BIASES, DROPOUT_MASK, AREAS };
+enum { Q, K, V, OUT, SEEN, PADDED, BIASES, DROPOUT_MASK, RANGES, AREAS };
 
 typedef struct fixture {
   heed__attention_task task;
@@ -62,6 +62,35 @@ static void fill(guarded g, size_t n, double low, double high) {
 
 static size_t extent(int64_t rows, int64_t columns, ptrdiff_t row, ptrdiff_t column) {
   return rows > 0 && columns > 0 ? (size_t)((rows - 1) * row + (columns - 1) * column) + 1 : 0;
+}
+
+enum { MOST_INTERVALS = 3 };
+
+/* Up to MOST_INTERVALS intervals for each row, of 1 key to all; in some rows none. */
+static void set_intervals(const parameters *a, fixture *s) {
+  heed__attention_task *t = &s->task;
+  if (!(a->ways & INTERVALS)) {
+    s->area[RANGES] = guard_bytes(0, a->at_end);
+    return;
+  }
+  t->interval_count = 1 + a->l % MOST_INTERVALS;
+  t->interval_row = a->mask_layout == REPEATED ? 0 : 2 * t->interval_count + (a->mask_layout == GAPS);
+  const int64_t numbers = (a->l > 0 ? a->l - 1 : 0) * t->interval_row + 2 * t->interval_count;
+  s->area[RANGES] = guard_bytes((size_t)numbers * sizeof(int32_t), a->at_end);
+  int32_t *x = s->area[RANGES].data;
+  for (int64_t i = 0; i < (t->interval_row == 0 ? 1 : a->l); i++) {
+    int64_t end = 0, k = 0;
+    for (; k < t->interval_count && uniform() > 0.1; k++) {
+      const int64_t first = end + (k > 0) + (int64_t)((double)(a->s - end) * uniform() * 0.4);
+      const int64_t last = first + 1 + (int64_t)((double)(a->s - first) * uniform());
+      if (last > a->s) break;
+      x[i * t->interval_row + 2 * k] = (int32_t)first;
+      x[i * t->interval_row + 2 * k + 1] = (int32_t)(end = last);
+    }
+    for (; k < t->interval_count; k++)
+      x[i * t->interval_row + 2 * k] = x[i * t->interval_row + 2 * k + 1] = (int32_t)end;
+  }
+  t->intervals = x;
 }
 
 static fixture set_up(const parameters *a) {
@@ -107,6 +136,7 @@ static fixture set_up(const parameters *a) {
   }
   if (a->ways & BIAS) t->bias = bias;
   if (a->ways & DROPOUT) t->dropout_mask = dropout_mask;
+  set_intervals(a, &s);
   return s;
 }
 
@@ -214,6 +244,50 @@ static void every_stride_agrees_with_the_scalar_kernel(void **state) {
         a.at_end = at_end;
         compare(&a);
       }
+    }
+  }
+}
+
+/* Documents of `length` keys, whose rows see earlier keys, too; `gap` hides some of the first keys. */
+static void intervals_over_many_blocks_agree_with_the_scalar_kernel(void **state) {
+  (void)state;
+  static const int64_t lengths[] = {1, 5, 16, 40, 128, 600, 1500};
+  for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
+    for (int count = 1; count <= 2; count++) {
+      const parameters a = {.l = 1500, .s = 1500, .d = 8, .dv = 16, .ways = n % 2 ? CAUSAL : 0};
+      fixture s = set_up(&a);
+      int32_t *x = calloc(1500 * 4, sizeof *x);
+      assert_non_null(x);
+      for (int64_t i = 0; i < 1500; i++) {
+        const int64_t first = i / lengths[n] * lengths[n], last = first + lengths[n];
+        int32_t *row = x + i * 2 * count;
+        if (count == 2) {
+          row[0] = 0;
+          row[1] = (int32_t)(first > 4 ? 3 : 0);
+          row += 2;
+        }
+        row[0] = (int32_t)(first > 4 || count == 1 ? first : 0);
+        row[1] = (int32_t)(last < 1500 ? last : 1500);
+        if (count == 2 && row[-1] == 0) { /* empty ones are the last */
+          row[-1] = row[1];
+          row[0] = row[1];
+        }
+      }
+      s.task.intervals = x;
+      s.task.interval_count = count;
+      s.task.interval_row = 2 * count;
+      float *wanted = results(&s), *out = results(&s);
+      run(&heed__kernels_scalar, &s, 0, a.l, wanted);
+      for (int i = 0; table_at(i); i++) {
+        run(table_at(i), &s, 0, a.l, out);
+        assert_close(out, wanted, a.l * a.dv, 4e-6f);
+        run(table_at(i), &s, 700, 1400, out);
+        assert_close(out, wanted + 700 * a.dv, 700 * a.dv, 4e-6f);
+      }
+      free(wanted);
+      free(out);
+      free(x);
+      tear_down(&s);
     }
   }
 }
@@ -329,6 +403,44 @@ static void the_bits_of_a_row_do_not_depend_on_the_other_rows(void **state) {
   }
 }
 
+/* A window narrower than a block, so that most strips see one block and some see two. Keys and values that
+ * only rows before the first see are nan. */
+static void rows_with_a_window_do_not_depend_on_the_other_rows(void **state) {
+  (void)state;
+  static const int64_t widths[] = {1, 20, 128, 500};
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+    const parameters a = {.l = 1100, .s = 1100, .d = 16, .dv = 16, .ways = CAUSAL, .at_end = i % 2};
+    fixture s = set_up(&a);
+    s.task.window_begin = 1 - widths[i];
+    float *wanted = results(&s), *whole = results(&s), *parts = results(&s);
+    run(&heed__kernels_scalar, &s, 0, a.l, wanted);
+    for (int table = 0; table_at(table); table++) {
+      run(table_at(table), &s, 0, a.l, whole);
+      assert_close(whole, wanted, a.l * a.dv, 4e-6f);
+      for (int64_t first = 0, last = 7; first < a.l; first = last, last = first + 2 * (first % 150) + 5) {
+        if (last > a.l) last = a.l;
+        run(table_at(table), &s, first, last, parts + first * a.dv);
+      }
+      assert_memory_equal(whole, parts, (size_t)(a.l * a.dv) * sizeof *whole);
+    }
+    enum { FIRST = 700 };
+    for (int64_t j = 0; j < FIRST + 1 - widths[i]; j++) {
+      ((float *)s.area[K].data)[j * s.task.k_row + 3] = NAN;
+      ((float *)s.area[V].data)[j * s.task.v_row + 5] = NAN;
+    }
+    for (int table = 0; table_at(table); table++) {
+      run(table_at(table), &s, 0, a.l, whole);
+      run(table_at(table), &s, FIRST, a.l, parts);
+      assert_memory_equal(whole + FIRST * a.dv, parts, (size_t)((a.l - FIRST) * a.dv) * sizeof *whole);
+      assert_close(parts, wanted + FIRST * a.dv, (a.l - FIRST) * a.dv, 4e-6f);
+    }
+    free(wanted);
+    free(whole);
+    free(parts);
+    tear_down(&s);
+  }
+}
+
 static heed_tensor *normal(heed_context *ctx, int ndim, const int64_t *shape) {
   heed_tensor *x = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, ndim, shape, &x));
@@ -397,11 +509,13 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_size_and_mask_agrees_with_the_scalar_kernel),
       cmocka_unit_test(every_stride_agrees_with_the_scalar_kernel),
+      cmocka_unit_test(intervals_over_many_blocks_agree_with_the_scalar_kernel),
       cmocka_unit_test(sparse_and_full_masks_agree_with_the_scalar_kernel),
       cmocka_unit_test(empty_operands_give_zeros_or_empty_results),
       cmocka_unit_test(hidden_keys_change_no_bit),
       cmocka_unit_test(visible_nan_and_inf_reach_the_result),
       cmocka_unit_test(the_bits_of_a_row_do_not_depend_on_the_other_rows),
+      cmocka_unit_test(rows_with_a_window_do_not_depend_on_the_other_rows),
       TEST(the_number_of_threads_changes_no_bit),
       TEST(there_may_be_more_threads_than_tasks),
       TEST(long_sequences_need_little_memory),

@@ -175,6 +175,10 @@ static void new_cache_refuses_invalid_configs(void **state) {
   config.dtype = HEED_BOOL;
   assert_fails(ctx, heed_kv_cache_new(m, &config, &cache), HEED_DTYPE,
                "new_cache: dtype is bool; it must be float32, bfloat16, float16 or int8");
+  config.dtype = HEED_FLOAT32;
+  config.bits = 4;
+  assert_fails(ctx, heed_kv_cache_new(m, &config, &cache), HEED_ARGUMENT,
+               "new_cache: bits is 4 with float32; it must be 0, or 4 with int8");
   assert_null(cache);
   heed_module_release(m);
   heed_module_release(linear);

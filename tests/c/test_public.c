@@ -16,12 +16,14 @@
 typedef struct world {
   test_memory memory;
   heed_context *ctx;
-  heed_tensor *x, *mask, *whole, *whole_row, *whole_one, *row, *int8_weight, *scale, *weight, *leaf, *loss;
-  const heed_tensor *list[2], *losses[2];
+  heed_tensor *x, *mask, *whole, *whole_row, *whole_one, *whole_zero, *interval, *row, *int8_weight, *scale,
+      *weight, *leaf, *loss, *sum;
+  const heed_tensor *list[2], *losses[2], *sums[2];
   heed_tensor *results[2];
   heed_generator *g;
   heed_module *m, *dropout, *linear;
   heed_kv_cache *cache;
+  heed_mask *causal;
   heed_archive *archive;
   heed_steps *steps; /* finished */
   heed_attention_config config;
@@ -67,9 +69,14 @@ static void open_world(world *w, const char *file) {
   assert_ok(heed_full(ctx, HEED_INT64, 2, sizes, heed_integer(1), &w->whole));
   assert_ok(heed_full(ctx, HEED_INT64, 1, sizes, heed_integer(1), &w->whole_row));
   assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(1), heed_integer(1), &w->whole_one));
+  assert_ok(heed_full(ctx, HEED_INT64, 1, SHAPE(1), heed_integer(0), &w->whole_zero));
+  assert_ok(heed_full(ctx, HEED_INT64, 3, SHAPE(1, 1, 2), heed_integer(1), &w->interval));
+  assert_ok(heed_mask_causal(ctx, &w->causal));
   assert_ok(heed_uniform(ctx, NULL, 0, 1, 1, sizes, &w->row));
   assert_ok(heed_uniform(ctx, NULL, 0, 1, 2, sizes, &w->weight));
   assert_ok(heed_quantize_int8(ctx, w->x, &w->int8_weight, &w->scale));
+  assert_ok(heed_uniform(ctx, NULL, 0, 1, 2, SHAPE(4, 2), &w->sum));
+  w->sums[0] = w->sums[1] = w->sum;
   w->list[0] = w->list[1] = w->results[0] = w->results[1] = w->x;
   assert_ok(heed_generator_new(ctx, 1, &w->g));
   heed_attention_config_init(&w->config, sizeof w->config);
@@ -96,14 +103,16 @@ static void open_world(world *w, const char *file) {
 }
 
 static void close_world(world *w) {
-  heed_tensor *const all[] = {w->x,           w->mask,  w->whole,  w->whole_row, w->whole_one, w->row,
-                              w->int8_weight, w->scale, w->weight, w->leaf,      w->loss};
+  heed_tensor *const all[] = {w->x,          w->mask,     w->whole, w->whole_row,   w->whole_one,
+                              w->whole_zero, w->interval, w->row,   w->int8_weight, w->scale,
+                              w->weight,     w->leaf,     w->loss,  w->sum};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
   heed_generator_free(w->g);
   heed_module_release(w->m);
   heed_module_release(w->dropout);
   heed_module_release(w->linear);
   heed_kv_cache_free(w->cache);
+  heed_mask_release(w->causal);
   heed_archive_free(w->archive);
   heed_steps_free(w->steps);
   heed_backward_steps_free(w->backward_steps);
@@ -330,9 +339,12 @@ static void options_with_objects_of_another_context_are_rejected(void **state) {
   FORWARD(key_padding_mask, mask);
   FORWARD(generator, g);
   FORWARD(kv_lengths, whole_one);
+  FORWARD(lengths, whole_one);
+  FORWARD(key_lengths, whole_one);
   FORWARD(key, x);
   FORWARD(value, x);
   FORWARD(cache, cache);
+  FORWARD(mask, causal);
 #define ATTEND(field, value)                                                                                 \
   REFUSED(heed_scaled_dot_product_attention(                                                                 \
               mine.ctx, mine.x, mine.x, mine.x,                                                              \
@@ -346,6 +358,7 @@ static void options_with_objects_of_another_context_are_rejected(void **state) {
   ATTEND(past_value, x);
   ATTEND(alibi_slopes, row);
   ATTEND(sinks, row);
+  ATTEND(mask, causal);
   assert_null(y);
   close_world(&mine);
   close_world(&other);
@@ -364,6 +377,10 @@ static void two_results_in_one_variable_are_rejected(void **state) {
   ONE_PLACE("min", heed_min(w.ctx, w.x, 0, false, &y, &y));
   ONE_PLACE("sort", heed_sort(w.ctx, w.x, 1, false, &y, &y));
   ONE_PLACE("topk", heed_topk(w.ctx, w.x, 2, 1, true, &y, &y));
+  ONE_PLACE("linear_attention", heed_linear_attention(w.ctx, w.x, w.x, w.x, NULL, &y, &y));
+  ONE_PLACE("causal_conv", heed_causal_conv(w.ctx, w.x, w.x, NULL, &y, &y));
+  ONE_PLACE("attention_partial", heed_attention_partial(w.ctx, w.x, w.x, w.x, NULL, 0, &y, &y));
+  ONE_PLACE("attention_merge", heed_attention_merge(w.ctx, 2, w.list, w.sums, &y, &y));
   ONE_PLACE("quantize_int8", heed_quantize_int8(w.ctx, w.x, &y, &y));
   ONE_PLACE("head", heed_module_head(w.m, 1, &y, &z, &y));
   assert_null(z);

@@ -358,6 +358,26 @@ return function(inputs)
     local x = same(0.5, 25000, 25000)
     return function() return x:quantize_int8() end
   end)
+  call("linear_attention", function()
+    local x, rate = same(0.1, 1, 8, 200000, 64), same(-0.1, 1, 8, 200000)
+    return function() return (heed.linear_attention(x, x, x, { decay = rate, beta = same(0.5, 1, 1, 200000) })) end
+  end)
+  call("linear_attention with a decay for each row", function()
+    local x = same(-0.1, 1, 2, 100000, 128)
+    return function() return (heed.linear_attention(x, x, x, { decay = x })) end
+  end)
+  call("linear_attention of one token in many sequences", function()
+    local x = same(0.1, 50000, 1, 1, 64)
+    return function() return (heed.linear_attention(x, x, x)) end
+  end)
+  call("causal_conv", function()
+    local x, weight = same(0.1, 1, 100, 2 ^ 22), same(0.1, 100, 16)
+    return function() return (heed.causal_conv(x, weight, { activation = "silu" })) end
+  end)
+  call("causal_conv of channels side by side", function()
+    local x, weight = same(0.1, 1, 2 ^ 17, 4096):transpose(2, 3), same(0.1, 4096, 4)
+    return function() return (heed.causal_conv(x, weight)) end
+  end)
   call("rope", function()
     local x = same(0.5, 128, 50000, 128)
     return function() return heed.rope(x) end
@@ -377,6 +397,39 @@ return function(inputs)
   call("scaled_dot_product_attention", function()
     local x = heed.rand(8, 8192, 64)
     return function() return heed.scaled_dot_product_attention(x, x, x) end
+  end)
+  call("mask.blocks", function()
+    local m = heed.mask.causal()
+    return function() return m:blocks(2 ^ 24, 2 ^ 24, 2 ^ 20) end
+  end)
+  call("mask.dense", function()
+    local m = heed.mask.causal()
+    return function() return m:dense(30000, 30000) end
+  end)
+  call("mask.tree", function()
+    local parents = heed.zeros(1, { dtype = "int64" }):expand(2e8)
+    return function() return heed.mask.tree(parents) end
+  end)
+  call("mask.intervals", function()
+    local t = inputs.ones(2 ^ 24):view(2 ^ 23, 1, 2)
+    return function() return heed.mask.intervals(t) end
+  end)
+  call("attention with a mask value", function()
+    local x = heed.rand(1, 60000, 64)
+    local m = heed.mask.documents { 20000, 40000 }
+    return function() return heed.scaled_dot_product_attention(x, x, x, { attn_mask = m }) end
+  end)
+  call("attention_partial", function()
+    local x = heed.rand(8, 8192, 64)
+    return function() return heed.attention_partial(x, x, x) end
+  end)
+  call("attention_merge", function()
+    local x, stats = heed.rand(500000, 64), heed.rand(500000, 2)
+    return function() return heed.attention_merge({ x, x, x, x }, { stats, stats, stats, stats }) end
+  end).seconds = 0.01
+  call("attention_merge of other strides", function()
+    local x, stats = same(1, 2 ^ 23, 64), same(1, 2 ^ 23, 2)
+    return function() return heed.attention_merge({ x, x }, { stats, stats }) end
   end)
   call("attention with a window", function()
     local x = heed.rand(8, 100000, 64)

@@ -738,6 +738,17 @@ describe("with recording on", function()
     end)
   end)
 
+  it("goes through the softplus of large numbers, and logsigmoid", function()
+    local F, x = heed.nn.functional, leaf { -30, -1, 0, 2, 25, 200 }
+    F.softplus(x):sum():backward()
+    local sigmoid = heed.no_grad(function() return x:sigmoid() end)
+    assert.is_true(x.grad:allclose(sigmoid, 1e-6, 1e-7))
+    local y = leaf { -30, -1, 0.5, 2, 25 }
+    F.logsigmoid(y):sum():backward()
+    local rest = heed.no_grad(function() return (-y):sigmoid() end)
+    assert.is_true(y.grad:allclose(rest, 1e-6, 1e-7))
+  end)
+
   describe("a limit", function()
     after_each(function() heed.limit { seconds = math.huge, memory = math.huge } end)
 

@@ -31,8 +31,8 @@ describe("a cache", function()
     assert.equal(math.huge, module { window = { left = 2 } }:new_cache().capacity)
     assert.equal(12, module { window = { right = 2 } }:new_cache().capacity)
     assert.equal(12, module { window = { left = 12 } }:new_cache().capacity)
-    raises("a heed.Cache has no field 'len'; it has length, capacity, batch, dtype, truncate, reorder, clone and " ..
-      "release", function() return cache.len end)
+    raises("a heed.Cache has no field 'len'; it has length, lengths, capacity, batch, dtype, truncate, reorder, " ..
+      "clone, save and release", function() return cache.len end)
     raises("a heed.Cache has no field that can be set, such as 'length'", function() cache.length = 3 end)
   end)
 
@@ -442,7 +442,7 @@ describe("new_cache", function()
     raises("new_cache: capacity is -1; it must be at least 1", function() m:new_cache { capacity = -1 } end)
     raises("new_cache: dtype is int64; it must be float32, bfloat16, float16 or int8",
       function() m:new_cache { dtype = "int64" } end)
-    raises("new_cache: there is no option 'size'; the options are batch, capacity, dtype",
+    raises("new_cache: there is no option 'size'; the options are batch, capacity, dtype, prefix",
       function() m:new_cache { size = 3 } end)
     raises("new_cache: the module is a Linear; it must be a MultiHeadAttention",
       function() m.W_query:new_cache() end)

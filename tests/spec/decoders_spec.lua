@@ -162,6 +162,63 @@ describe("the cache of a model", function()
     raises("heed.ModelCache: the cache has been released", function() return cache.length end)
   end)
 
+  it("may begin with the tokens of another one, which the batch shares", function()
+    local prefix = m:new_cache()
+    m({ 1, 2, 3 }, { cache = prefix })
+    local cache = m:new_cache { batch = 2, prefix = prefix }
+    assert.are.equal(3, cache.length)
+    local got = m({ { 4, 5 }, { 8, 9 } }, { cache = cache })
+    close(m({ 1, 2, 3, 4, 5 })[-1], got[1][2], 1e-5)
+    close(m({ 1, 2, 3, 8, 9 })[-1], got[2][2], 1e-5)
+    m({ 7 }, { cache = prefix })
+    assert.are.equal(5, cache.length)
+    raises("new_cache: prefix is the number 1; it must be a cache made by the model's new_cache",
+      function() m:new_cache { prefix = 1 } end)
+  end)
+
+  it("may have sequences of different lengths", function()
+    for _, name in ipairs { "gpt2", "llama" } do
+      local model = load_golden(name)
+      local texts, more = { { 1, 2, 3, 4 }, { 5 }, { 6, 7 } }, { { 8, 9 }, { 10, 11 }, { 12, 13 } }
+      local cache = model:new_cache { batch = 3 }
+      local logits = model({ 1, 2, 3, 4, 5, 6, 7 }, { cache = cache, lengths = { 4, 1, 2 } })
+      assert.are.same({ 4, 1, 2 }, cache.lengths)
+      assert.are.equal(4, cache.length)
+      close(model(texts[1]), logits:narrow(1, 1, 4), 5e-5)
+      close(model(texts[2]), logits:narrow(1, 5, 1), 5e-5)
+      close(model(texts[3]), logits:narrow(1, 6, 2), 5e-5)
+      local last = model({ 1, 2, 3, 4, 5, 6, 7 }, { cache = cache:clone():truncate(0), lengths = { 4, 1, 2 },
+        logits_to_keep = 1 })
+      close(logits:index_select(1, heed.tensor({ 4, 5, 7 }, { dtype = "int64" })), last, 5e-5)
+      logits = model(more, { cache = cache })
+      assert.are.same({ 6, 3, 4 }, cache.lengths)
+      for i, text in ipairs(texts) do
+        local whole = model(table.move(more[i], 1, 2, #text + 1, table.move(text, 1, #text, 1, {})))
+        close(whole:narrow(1, #text + 1, 2), logits[i], 5e-5)
+      end
+      cache:truncate { 5, 1, 4 }:reorder { 2, 3, 1 }
+      assert.are.same({ 1, 4, 5 }, cache.lengths)
+      close(model { 5, 8, 9 }[-1], model(more, { cache = cache })[1][2], 5e-5)
+    end
+  end)
+
+  it("reports lengths that do not fit, and stays unchanged", function()
+    local cache = m:new_cache { batch = 2, capacity = 5 }
+    m({ 1, 2, 3, 4 }, { cache = cache, lengths = { 3, 1 } })
+    raises("GPT2: item 1 of cache has 3 tokens and ids have 3 more for it; together they must be at most 5, the " ..
+      "capacity",
+      function() m({ { 1, 2, 3 }, { 4, 5, 6 } }, { cache = cache }) end)
+    raises("GPT2: lengths add up to 3; they must add up to 2, the number of ids",
+      function() m({ 1, 2 }, { cache = cache, lengths = { 1, 2 } }) end)
+    raises("GPT2: element 2 of lengths is -1; it must be at least 0",
+      function() m({ 1, 2 }, { cache = cache, lengths = { 3, -1 } }) end)
+    raises("GPT2: logits_to_keep is the number 2; it must be an integer from 1 to the length of the shortest text, 1",
+      function() m({ 1, 2, 3 }, { cache = cache, lengths = { 2, 1 }, logits_to_keep = 2 }) end)
+    assert.has_error(function() m({ 1, 2 }, { cache = cache, lengths = { 2 } }) end)
+    assert.has_error(function() cache:truncate { 4, 1 } end)
+    assert.are.same({ 3, 1 }, cache.lengths)
+  end)
+
   it("reports what does not fit, and stays unchanged", function()
     local cache = m:new_cache { capacity = 12 }
     m(ids, { cache = cache })
@@ -169,7 +226,7 @@ describe("the cache of a model", function()
       function() m({ 1, 2 }, { cache = cache }) end)
     raises("GPT2: cache has a batch of 1; it must be that of ids, 2",
       function() m({ { 1 }, { 2 } }, { cache = cache }) end)
-    raises("truncate: n is 12; it must be from 0 to the length, 11", function() cache:truncate(12) end)
+    raises("truncate: n is 12; it must be from 0 to 11, the length", function() cache:truncate(12) end)
     raises("the field 'length' of a heed.ModelCache cannot be set; all of its fields are read-only",
       function() cache.length = 3 end)
     assert.has_error(function() return cache.size end)

@@ -64,6 +64,41 @@ describe("chat_with_tiny_llama.lua", function()
   end)
 end)
 
+describe("speculative.lua", function()
+  local function speculative(arguments)
+    return support.run(("%s scripts/examples/speculative.lua %s"):format(support.heed, arguments))
+  end
+
+  it("writes what the large model writes alone, in fewer passes", function()
+    for _, arguments in ipairs { "--steps 60 --tokens 60", "--steps 40 --tokens 40 --tree 2,2,2 --seed 2",
+      "--steps 20 --tokens 116 --tree 1,1,1,1,1,1", "--steps 1 --tokens 1 --prompt cat" } do
+      local result = speculative(arguments)
+      assert.are.equal(0, result.code, result.err)
+      local alone, passes = result.out:match "alone: (%d+) passes; with drafts: (%d+) passes, [%d.]+ characters each; "
+      assert.is_truthy(result.out:find("the text is the same\n", 1, true), result.out)
+      assert.are.equal(arguments:match "%-%-tokens (%d+)", alone)
+      assert.is_true(tonumber(passes) < tonumber(alone) or alone == "1", result.out)
+    end
+  end)
+
+  it("says what is wrong with its arguments", function()
+    for arguments, message in pairs {
+      ["--sead 3"] = "--sead is not known; --help lists the options",
+      ["--tokens 0"] = "--tokens is '0'; --help describes its values",
+      ["--tree 2,x"] = "--tree is '2,x'; --help describes its values",
+      ["--tree"] = "--tree is ''; --help describes its values",
+      ["--prompt X"] = "--prompt has the byte 88, which the rhyme does not have",
+      ["--prompt ''"] = "--prompt is ''; it must have at least one character",
+      ["--tokens 200"] = "--prompt has 12 characters and --tokens is 200; together they must be at most 128",
+    } do
+      local result = speculative(arguments)
+      assert.are.equal(1, result.code)
+      assert.are.equal("speculative: " .. message .. "\n", result.err)
+    end
+    assert.is_truthy(speculative("--help").out:find "^usage: ")
+  end)
+end)
+
 describe("attention_zoo.lua", function()
   it("shows the weights of the tokens that a token sees", function()
     local result = support.run(support.heed .. " scripts/examples/attention_zoo.lua")
@@ -110,6 +145,24 @@ local function check_game(result)
     .. "16%.67; %d were late\n"))
   assert.truthy(result.out:find "forwards? of 1024 × 768")
 end
+
+describe("memory.lua", function()
+  it("continues where the run before ended", function()
+    local folder = support.new_folder()
+    local function run()
+      local path = support.quote(folder .. "/m.safetensors")
+      return support.run(("%s scripts/examples/memory.lua %s"):format(support.heed, path))
+    end
+    local first, second = run(), run()
+    support.remove_folder(folder)
+    assert.are.equal("", first.err)
+    assert.are.equal("", second.err)
+    assert.truthy(first.out:find("a new world: there is no file yet", 1, true))
+    assert.truthy(first.out:find("the guard has heard 13 tokens", 1, true))
+    assert.truthy(second.out:find("the smith, guard, child have heard 15, 13, 17 tokens", 1, true))
+    assert.truthy(second.out:find("the child has heard 22 tokens", 1, true))
+  end)
+end)
 
 describe("game_loop.lua", function()
   it("runs a forward pass between its frames", function()

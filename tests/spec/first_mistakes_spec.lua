@@ -71,8 +71,8 @@ local mistakes = {
     { "a.W_q",
       "MultiHeadAttention has no field 'W_q'; it has *" },
     { "a:new_cache{batch_size = 2}",
-      "new_cache: there is no option 'batch_size'; the options are batch, capacity, dtype; did you "
-        .. "mean 'batch'?" },
+      "new_cache: there is no option 'batch_size'; the options are batch, capacity, dtype, prefix; "
+        .. "did you mean 'batch'?" },
     { "a:new_cache{capacity = \"a\"}",
       "new_cache: capacity is a string ('a'); it must be an integer" },
     { "a:new_cache{dtype = \"fp16\"}",

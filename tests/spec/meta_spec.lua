@@ -11,9 +11,9 @@ local function document(owner, name)
 end
 
 local FILES = {
-  "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
-  "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
+  "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "built_in", "attention", "attention_functions",
+  "steps", "models", "decoders", "layers", "transformers", "functional", "losses", "hooks",
+  "wordpiece", "bert", "gpt2", "llama", "mask", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -71,7 +71,9 @@ describe("the annotations", function()
     end)
     for name in pairs(fields) do assert.is_not_nil(x[name]) end
     local public = names_of(methods, fields)
-    for _, name in ipairs { "cat", "concat", "concatenate", "stack" } do public[name] = nil end -- they take a table
+    for _, name in ipairs { "cat", "concat", "concatenate", "stack", "attention_merge" } do
+      public[name] = nil -- they take a table
+    end
     compare("Tensor", public)
   end)
 
@@ -122,7 +124,7 @@ describe("the annotations", function()
       },
       nn.Embedding(2, 2, 1), nn.LayerNorm(2), nn.RMSNorm(2, 1e-6), nn.GELU(), nn.SiLU(), nn.ReLU(),
       nn.Residual(nn.ReLU()), nn.Flatten(), nn.Unflatten(2, { 2, 2 }), nn.Softmax(1), nn.LogSoftmax(1),
-      nn.Softplus(), nn.LeakyReLU(), nn.ELU(), nn.GLU(), nn.SwiGLU(2, 2), nn.BatchNorm1d(2),
+      nn.Softplus(), nn.LeakyReLU(), nn.ELU(), nn.GLU(), nn.SwiGLU(2, 2), nn.BatchNorm1d(2), nn.GatedDeltaNet(2, 1),
       nn.TransformerEncoderLayer(2, 1), nn.TransformerDecoderLayer(2, 1), nn.Transformer(2, 1, 1, 1, 2),
     }
     for _, m in ipairs(modules) do
@@ -138,6 +140,22 @@ describe("the annotations", function()
     for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
     for name in pairs(public) do assert.is_not_nil(cache[name]) end
     compare("Cache", public)
+  end)
+
+  it("name the kinds and methods of masks", function()
+    compare("mask", names_of(heed.mask))
+    local public = {}
+    local _, message = pcall(function() return heed.mask.causal().unknown end)
+    for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
+    compare("Mask", public)
+  end)
+
+  it("name the fields and methods of state caches", function()
+    local cache = nn.GatedDeltaNet(2, 1):new_cache()
+    local public = {}
+    local _, message = pcall(function() return cache.unknown end)
+    for name in message:match("; it has (.*)$"):gsub(" and ", ", "):gmatch "[%w_]+" do public[name] = true end
+    compare("StateCache", public)
   end)
 
   it("name the fields and methods of steps", function()

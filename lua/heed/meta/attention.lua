@@ -154,26 +154,37 @@ function MultiHeadAttention:steps(x, options) end
 ---@class heed.CacheOptions
 ---@field batch? integer the batch size; 1 by default
 ---@field capacity? integer the largest number of tokens; by default context_length, or unbounded if the module has a smaller left window
----@field dtype? "float32"|"bfloat16"|"float16"|"int8" how keys and values are stored; "float32" by default
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8"|"int4" how keys and values are stored; by default as in prefix, or "float32"
+---@field prefix? heed.Cache a cache of batch 1 whose tokens all items begin with; shared, not copied, and read once for the whole batch
 
----An empty key-value cache for m(x, {cache = cache}). All memory is allocated immediately. With a left window, only the
+---A key-value cache for m(x, {cache = cache}), empty or with the tokens of prefix. All memory is allocated immediately. With a left window, only the
 ---tokens that can still be seen are kept, and a few more.
 ---@param options? heed.CacheOptions
 ---@return heed.Cache
 ---@nodiscard
 function MultiHeadAttention:new_cache(options) end
 
+---The cache that cache:save wrote. The file is mapped: rows are read when they are first used, and copied when tokens are
+---appended. Files of a module with other weights, sizes, positions or another window are refused.
+---@param path string
+---@return heed.Cache? cache
+---@return string? problem
+---@nodiscard
+function MultiHeadAttention:load_cache(path) end
+
 ---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
----127. A forward pass that fails leaves the cache unchanged.
+---127. int4 stores the rows turned by a Hadamard matrix, with the largest magnitude / 7. A forward pass that fails leaves the cache unchanged.
 ---@class heed.Cache
----@field length integer the number of tokens seen
+---@field length integer the number of tokens seen, of the longest item
+---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
 ---@field dtype string
 local Cache = {}
 
----Keeps the first n tokens only. With a left window, tokens that were dropped cannot be restored: this is an error.
----@param n integer from 0 to length
+---Keeps the first n tokens only, of all items or n[i] of item i. With a left window, tokens that were dropped cannot be
+---restored: this is an error.
+---@param n integer|heed.Indices from 0 to length; or a list [b] of numbers, each at most the length of the item
 ---@return heed.Cache self
 function Cache:truncate(n) end
 
@@ -182,6 +193,12 @@ function Cache:truncate(n) end
 ---@return heed.Cache self
 function Cache:reorder(indices) end
 
+---Saves the cache as .safetensors, whole or not at all, for load_cache of a module with the same weights.
+---@param path string
+---@return true? saved
+---@return string? problem
+function Cache:save(path) end
+
 ---An independent copy of the cache.
 ---@return heed.Cache
 ---@nodiscard
@@ -189,3 +206,75 @@ function Cache:clone() end
 
 ---Frees the memory immediately; also `local cache <close> = m:new_cache()`.
 function Cache:release() end
+
+-- ---- Linear attention ----
+
+---@class heed.GatedDeltaNetOptions
+---@field hidden_size? integer
+---@field num_value_heads? integer
+---@field num_key_heads? integer divides num_value_heads, its default
+---@field key_head_dim? integer hidden_size / num_value_heads by default
+---@field value_head_dim? integer key_head_dim by default
+---@field conv_kernel_size? integer 4 by default
+---@field eps? number of the norm; 1e-6 by default
+---@field generator? heed.Generator draws the weights
+
+---@class heed.GatedDeltaNet: heed.Module
+---@overload fun(x: heed.Tensor, options?: { cache: heed.StateCache? }): heed.Tensor
+---@field hidden_size integer
+---@field num_value_heads integer
+---@field num_key_heads integer
+---@field key_head_dim integer
+---@field value_head_dim integer
+---@field conv_kernel_size integer
+---@field eps number
+---@field conv1d heed.Module its weight is [channels, 1, k]
+---@field in_proj_qkvz heed.Linear the columns of a key head with its value heads are adjacent: q, k, v, z
+---@field in_proj_ba heed.Linear likewise what beta and the decay are computed from
+---@field dt_bias heed.Tensor [num_value_heads]
+---@field A_log heed.Tensor [num_value_heads]
+---@field norm heed.RMSNorm
+---@field out_proj heed.Linear
+local GatedDeltaNet = {}
+
+---The linear attention of Qwen3-Next, for x [b, n, hidden_size] or [n, hidden_size]: projections, a causal convolution
+---with silu, the gated delta rule on keys and queries of length 1, an RMS norm that is multiplied by silu(z), and a
+---projection. The names and shapes of the parameters are those of transformers.
+---@overload fun(options: heed.GatedDeltaNetOptions): heed.GatedDeltaNet
+---@param hidden_size integer
+---@param num_value_heads integer
+---@param num_key_heads? integer|heed.GatedDeltaNetOptions
+---@param key_head_dim? integer|heed.GatedDeltaNetOptions
+---@param value_head_dim? integer|heed.GatedDeltaNetOptions
+---@return heed.GatedDeltaNet
+---@nodiscard
+function nn.GatedDeltaNet(hidden_size, num_value_heads, num_key_heads, key_head_dim, value_head_dim) end
+
+---An empty cache for m(x, {cache = cache}), which continues the sequences of earlier calls.
+---@param batch? integer|{ batch: integer? } 1 by default
+---@return heed.StateCache
+---@nodiscard
+function GatedDeltaNet:new_cache(batch) end
+
+---What a GatedDeltaNet remembers of the tokens so far: always as much memory, however many they are. A forward pass that
+---fails leaves it unchanged.
+---@class heed.StateCache
+---@field length integer the number of tokens seen
+---@field batch integer the number of sequences
+---@field conv_state? heed.Tensor [b, channels, k - 1]; nil without tokens
+---@field state? heed.Tensor [b, h, d, dv]; nil without tokens
+local StateCache = {}
+
+---An independent copy, which takes no time.
+---@return heed.StateCache
+---@nodiscard
+function StateCache:clone() end
+
+---Forgets all tokens.
+---@return heed.StateCache self
+function StateCache:reset() end
+
+---Sequence i becomes what sequence indices[i] was, as needed for beam search.
+---@param indices heed.Indices an index may occur several times
+---@return heed.StateCache self
+function StateCache:reorder(indices) end

@@ -47,10 +47,12 @@
 
 ---@class heed.DecoderOptions
 ---@field cache? heed.ModelCache the ids follow the tokens in it, and are appended to it
----@field attn_mask? heed.Tensor as for heed.MultiHeadAttention
+---@field attn_mask? heed.Tensor|heed.Mask as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
----@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
+---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding, which costs nothing and has logits of 0; not together with a cache
+---@field lengths? heed.Indices [b]: ids [total] are those of b texts, one after another; not together with padding and a cache
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
+---@field lengths? heed.Indices with a cache, whose items may differ: the ids of each item, and ids are [total], those of all items one after the other; so are the logits
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
 ---The base class of GPT2 and Llama.
@@ -61,9 +63,9 @@
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Indices [n] or [b, n]
+---@param ids heed.Indices [n], [b, n], or [total] with lengths
 ---@param options? heed.DecoderOptions
----@return heed.Tensor logits [n, v] or [b, n, v]
+---@return heed.Tensor logits [n, v], [b, n, v] or [total, v]; with lengths and logits_to_keep [b * logits_to_keep, v]
 ---@return { layers: heed.Taps[] }? info
 function Decoder:forward(ids, options) end
 
@@ -72,6 +74,13 @@ function Decoder:forward(ids, options) end
 ---@return heed.ModelCache
 ---@nodiscard
 function Decoder:new_cache(options) end
+
+---The cache that cache:save wrote, so that a conversation goes on after a restart without computing its tokens again.
+---@param path string
+---@return heed.ModelCache? cache
+---@return string? problem
+---@nodiscard
+function Decoder:load_cache(path) end
 
 ---@class heed.GenerateOptions
 ---@field max_new_tokens? integer 20 by default, or fewer if the context or the cache is full before
@@ -83,7 +92,7 @@ function Decoder:new_cache(options) end
 ---@field stop? integer|integer[] ids that end the text; those of the config by default; {} for none
 ---@field cache? heed.ModelCache its tokens precede ids
 ---@field capacity? integer the capacity of a new cache, in tokens; enough for ids and max_new_tokens by default
----@field dtype? "float32"|"bfloat16"|"float16"|"int8" the dtype of a new cache; "float32" by default
+---@field dtype? "float32"|"bfloat16"|"float16"|"int8"|"int4" the dtype of a new cache; "float32" by default
 
 ---Generates the tokens that follow ids; the last may be a stop token. The cache then holds all tokens except the last:
 ---to continue, pass that token, and any text after it, together with the cache. A call that fails or is cancelled (by a
@@ -106,14 +115,15 @@ function Decoder:save_pretrained(folder) end
 ---The keys and values of all attention layers of a model. A forward pass that fails leaves it unchanged; for this, with a
 ---sliding window, a pass that drops tokens works on a copy.
 ---@class heed.ModelCache
----@field length integer the number of tokens seen
+---@field length integer the number of tokens seen, of the longest item
+---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
 ---@field dtype string
 local ModelCache = {}
 
----Keeps the first n tokens only.
----@param n integer from 0 to length
+---Keeps the first n tokens only, of all items or n[i] of item i.
+---@param n integer|heed.Indices from 0 to length; or a list [b] of numbers, each at most the length of the item
 ---@return heed.ModelCache self
 function ModelCache:truncate(n) end
 
@@ -121,6 +131,12 @@ function ModelCache:truncate(n) end
 ---@param indices heed.Tensor|integer[] int64 [b], counted from 1
 ---@return heed.ModelCache self
 function ModelCache:reorder(indices) end
+
+---Saves the caches of all layers in one .safetensors file, for load_cache of the same model.
+---@param path string
+---@return true? saved
+---@return string? problem
+function ModelCache:save(path) end
 
 ---An independent copy of the cache.
 ---@return heed.ModelCache

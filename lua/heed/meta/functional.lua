@@ -56,7 +56,7 @@ function F.pad(input, pad, mode, value) end
 ---@param query heed.Tensor
 ---@param key heed.Tensor
 ---@param value heed.Tensor
----@param attn_mask? heed.Tensor|heed.AttentionOptions bool, true where a key is VISIBLE, or float32, added to the scores
+---@param attn_mask? heed.Tensor|heed.Mask|heed.AttentionOptions bool, true where a key is VISIBLE, or float32, added to the scores
 ---@param dropout_p? number
 ---@param is_causal? boolean
 ---@return heed.Tensor

@@ -9,6 +9,7 @@
 ---@field nn heed.nn
 ---@field optim heed.optim optimisers and schedules
 ---@field utils heed.utils
+---@field mask heed.mask masks as values
 ---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
 ---@field version string
 ---@field inf number
@@ -212,6 +213,15 @@ function heed.is_tensor(value) end
 ---@return heed.Size
 ---@nodiscard
 function heed.Size(...) end
+
+---Joins results of `heed.attention_partial` over disjoint keys: the attention over all of these keys, and its
+---statistics, which can be merged again.
+---@param outs heed.Tensor[] [..., L, dv], of one shape; at least one
+---@param stats heed.Tensor[] [..., L, 2], as many
+---@return heed.Tensor out [..., L, dv]
+---@return heed.Tensor stats [..., L, 2]
+---@nodiscard
+function heed.attention_merge(outs, stats) end
 
 ---Concatenates tensors along dimension `dim`. All other sizes must be equal.
 ---@param tensors heed.Tensor[] at least one

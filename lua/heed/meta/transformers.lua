@@ -23,7 +23,7 @@ local nn = {}
 ---@class heed.TorchAttentionForward
 ---@field key_padding_mask? heed.Tensor [b, s], bool, true where a key is hidden, or float32, added to the scores
 ---@field need_weights? boolean return the weights, too; true by default. false is faster
----@field attn_mask? heed.Tensor [l, s] or [b · h, l, s], bool, true where a key is hidden, or float32, added to the scores
+---@field attn_mask? heed.Tensor|heed.Mask a mask value, or [l, s] or [b · h, l, s], bool, true where a key is hidden, or float32, added to the scores
 ---@field average_attn_weights? boolean the weights are the average of the heads; true by default
 ---@field is_causal? boolean query i sees keys 1 to i; without effect if there is an attn_mask, which should say the same
 

@@ -4,14 +4,40 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local options_of, reset_cache, fail = core.modules.options, core.modules.reset_cache, E.fail
+local save_caches, load_caches = core.modules.save_caches, core.modules.load_caches
 
--- Keys of the raw fields: the caches of the layers, the number of tokens in all of them, and whether this is a draft.
--- After a pass that failed halfway, some layers hold more tokens; they are truncated before the next pass.
-local LAYERS, LENGTH, DRAFT = {}, {}, {}
+-- Keys of the raw fields: the caches of the layers, the number of tokens of each batch item in all of them, and whether
+-- this is a draft. After a pass that failed halfway, some layers hold more tokens; they are truncated before the next.
+local LAYERS, LENGTHS, DRAFT = {}, {}, {}
 local Cache, methods = { __name = "heed.ModelCache" }, {}
 
-local function new(layers, length, draft)
-  return setmetatable({ [LAYERS] = layers, [LENGTH] = length, [DRAFT] = draft or false }, Cache)
+local function new(layers, lengths, draft)
+  return setmetatable({ [LAYERS] = layers, [LENGTHS] = lengths, [DRAFT] = draft or false }, Cache)
+end
+
+local function longest(lengths)
+  local most = 0
+  for _, n in ipairs(lengths) do most = math.max(most, n) end
+  return most
+end
+
+local function same(one, other)
+  for i, n in ipairs(one) do
+    if other[i] ~= n then return false end
+  end
+  return #one == #other
+end
+
+local function is_even(lengths)
+  for _, n in ipairs(lengths) do
+    if n ~= lengths[1] then return false end
+  end
+  return true
+end
+
+-- Removes what a failed pass has left in a layer.
+local function reset(layer, lengths)
+  if not same(lengths, layer.lengths) then layer:truncate(lengths) end
 end
 
 local function is_cache(value) return type(value) == "table" and getmetatable(value) == Cache end
@@ -32,10 +58,11 @@ local function quoted(name) return type(name) == "string" and ("'%s'"):format(na
 function Cache.__index(self, name)
   if methods[name] then return methods[name] end
   local layers = check_self(self, Cache.__name)
-  if name == "length" then return self[LENGTH] end
+  if name == "length" then return longest(self[LENGTHS]) end
+  if name == "lengths" then return { compat.unpack(self[LENGTHS]) } end
   if FIELDS[name] then return layers[1][name] end
-  fail("a heed.ModelCache has no field %s; it has length, capacity, batch, dtype, truncate, reorder, clone and release",
-    quoted(name))
+  fail("a heed.ModelCache has no field %s; it has length, lengths, capacity, batch, dtype, truncate, reorder, clone, "
+    .. "save and release", quoted(name))
 end
 
 function Cache.__newindex(_, name)
@@ -51,15 +78,12 @@ end
 
 -- ---- Methods ------------------------------------------------------------------------------------
 
---- Keeps the first n tokens only.
+--- Keeps the first n tokens only, of all items or n[i] of item i.
 function methods.truncate(self, n)
-  for i, layer in ipairs(check_self(self, "truncate")) do
-    if i == 1 and compat.is_integer(n) and n > self[LENGTH] then
-      fail("truncate: n is %d; it must be from 0 to the length, %d", n, self[LENGTH])
-    end
-    layer:truncate(n)
-  end
-  self[LENGTH] = n
+  local layers = check_self(self, "truncate")
+  for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
+  for _, layer in ipairs(layers) do layer:truncate(n) end -- the first one raises, and nothing has changed
+  self[LENGTHS] = layers[1].lengths
   return self
 end
 
@@ -76,12 +100,23 @@ end
 --- Batch item i becomes a copy of item indices[i]. Works on copies, so that a failure halfway changes nothing.
 function methods.reorder(self, indices)
   local before = check_self(self, "reorder")
-  self[LAYERS] = cloned(before, function(layer) layer:reorder(indices) end)
+  local layers, lengths = cloned(before, function(layer) layer:reorder(indices) end), {}
+  for i, from in ipairs(core.modules.indices(indices, "reorder", "indices"):tolist()) do
+    lengths[i] = self[LENGTHS][from]
+  end
+  self[LAYERS], self[LENGTHS] = layers, lengths
   for _, layer in ipairs(before) do layer:release() end
   return self
 end
 
-function methods.clone(self) return new(cloned(check_self(self, "clone")), self[LENGTH]) end
+function methods.clone(self) return new(cloned(check_self(self, "clone")), self[LENGTHS]) end
+
+--- Saves the caches of all layers in one file: true; or nil and a message.
+function methods.save(self, path)
+  local layers = check_self(self, "save")
+  for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
+  return save_caches(path, layers)
+end
 
 --- Frees the memory immediately. Repeated calls do nothing.
 function methods.release(self)
@@ -96,17 +131,40 @@ Cache.__close = methods.release
 -- ---- The interface for models -------------------------------------------------------------------
 
 local M = {}
-local OPTIONS = { "batch", "capacity", "dtype" }
+local OPTIONS = { "batch", "capacity", "dtype", "prefix" }
 
---- model:new_cache{batch, capacity, dtype}; `attentions` lists the attention modules of the layers.
+--- model:new_cache{batch, capacity, dtype, prefix}; `attentions` lists the attention modules of the layers.
 function M.new(model, attentions, ...)
-  local batch, capacity, dtype = options_of("new_cache", OPTIONS, 2, model, ...)
-  local layers = {}
+  local batch, capacity, dtype, prefix = options_of("new_cache", OPTIONS, 2, model, ...)
+  local layers, begun = {}, nil
   if #attentions == 0 then fail "new_cache: the model has no layers; it must have at least one" end
-  for i, attention in ipairs(attentions) do
-    layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype }
+  if prefix ~= nil then
+    if not is_cache(prefix) then E.reject("new_cache", "prefix", prefix, "a cache made by the model's new_cache") end
+    begun = check_self(prefix, "new_cache")
+    if #begun ~= #attentions then
+      fail("new_cache: prefix has %s; it must have as many as the model, %d", E.count(#begun, "layer"), #attentions)
+    end
+    for _, layer in ipairs(begun) do reset(layer, prefix[LENGTHS]) end
   end
-  return new(layers, 0)
+  for i, attention in ipairs(attentions) do
+    layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype, prefix = begun and begun[i] }
+  end
+  return new(layers, layers[1].lengths)
+end
+
+--- model:load_cache(path): what cache:save wrote; or nil and a message.
+function M.load(attentions, path)
+  if #attentions == 0 then fail "load_cache: the model has no layers; it must have at least one" end
+  local layers, problem = load_caches(path, attentions)
+  if not layers then return nil, problem end
+  local lengths = layers[1].lengths
+  for i, layer in ipairs(layers) do
+    if not same(lengths, layer.lengths) then
+      local form = "load_cache: '%s': the lengths of layer %d are not those of layer 1; the file is damaged"
+      return nil, form:format(path, i)
+    end
+  end
+  return new(layers, lengths)
 end
 
 --- The caches of the layers. Raises unless `cache` is a ModelCache that has not been released.
@@ -119,47 +177,68 @@ end
 --- `cache`. Layers are shared with `cache` where truncating them undoes a pass. Layers with a window are copied if the
 --- pass would drop tokens that are needed to undo it.
 function M.draft(name, cache, n)
-  local before, length, layers = M.check(name, cache), cache[LENGTH], nil
+  local before, lengths, layers = M.check(name, cache), cache[LENGTHS], nil
   for i = 1, #before do
-    if not reset_cache(before[i], length, n) then
+    reset(before[i], lengths)
+    if not reset_cache(before[i], before[i].length, n) then
       layers = layers or { compat.unpack(before) }
       layers[i] = before[i]:clone()
     end
   end
-  return new(layers or before, length, true)
+  return new(layers or before, lengths, true)
 end
 
 --- Transfers the tokens of a draft to the cache it was made from.
 function M.keep(cache, draft)
   local before, layers = cache[LAYERS], draft[LAYERS]
-  cache[LAYERS], cache[LENGTH] = layers, draft[LENGTH]
+  cache[LAYERS], cache[LENGTHS] = layers, draft[LENGTHS]
   if before == layers then return end
   for i, layer in ipairs(before) do
     if layer ~= layers[i] then layer:release() end
   end
 end
 
---- Begins a forward pass of n tokens: returns the draft, the caches of its layers and the number of tokens in them.
+-- The numbers of new tokens of each item: n of all, or those in lengths, int64 [b].
+local function added_of(class, cache, n, lengths)
+  local added = {}
+  if lengths == nil then
+    for i = 1, cache.batch do added[i] = n end
+    return added
+  end
+  if lengths.shape[1] ~= cache.batch then
+    E.reject(class, "lengths", lengths, "a list of %d numbers, one for each batch item of the cache", cache.batch)
+  end
+  return lengths:tolist()
+end
+
+--- Begins a forward pass of n tokens for each of `batch` items, or, with lengths, of as many for each item as they say:
+--- returns the draft, the caches of its layers, the number of tokens of each item in them, and the lists of new ones.
 --- M.commit ends the pass. Raises if the capacity is exceeded, or the cache does not match the model or the batch.
-function M.begin(class, cache, layer_count, batch, n)
-  local layers, length = M.check(class, cache), cache[LENGTH]
+function M.begin(class, cache, layer_count, batch, n, lengths)
+  local layers, past = M.check(class, cache), cache[LENGTHS]
   if #layers ~= layer_count then
     fail("%s: cache has %s; it must have as many as the model, %d", class, E.count(#layers, "layer"), layer_count)
   end
-  if cache.batch ~= batch then
+  if lengths == nil and cache.batch ~= batch then
     fail("%s: cache has a batch of %d; it must be that of ids, %d", class, cache.batch, batch)
   end
-  if length + n > cache.capacity then
-    fail("%s: cache has %s and ids have %d more; together they must be at most %d, the capacity", class,
-      E.count(length, "token"), n, cache.capacity)
+  local added, even = added_of(class, cache, n, lengths), lengths == nil and is_even(past)
+  for i, count in ipairs(added) do
+    if past[i] + count > cache.capacity then
+      fail("%s: %s has %s and ids have %d more%s; together they must be at most %d, the capacity", class,
+        even and "cache" or ("item %d of cache"):format(i), E.count(past[i], "token"), count, even and "" or " for it",
+        cache.capacity)
+    end
   end
-  local work = cache[DRAFT] and cache or M.draft(class, cache, n)
-  return work, work[LAYERS], length
+  local work = cache[DRAFT] and cache or M.draft(class, cache, longest(added))
+  return work, work[LAYERS], past, added
 end
 
 --- Ends a forward pass that succeeded.
-function M.commit(cache, work, n)
-  work[LENGTH] = work[LENGTH] + n
+function M.commit(cache, work, added)
+  local lengths = {}
+  for i, n in ipairs(work[LENGTHS]) do lengths[i] = n + added[i] end
+  work[LENGTHS] = lengths
   if work ~= cache then M.keep(cache, work) end
 end
 

@@ -35,6 +35,7 @@ Layer.points = {
   "hook_resid_post", constant = true,
 }
 Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
+Layer.packs = true -- takes packed sequences
 
 function Layer:forward(x, options)
   local at = points_of(self)
@@ -110,9 +111,10 @@ function GPT2:init(config)
   configs.draw(self, c, residual_scale(c.num_hidden_layers))
 end
 
---- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache.
-function GPT2:embed(ids, past)
-  local positions = core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
+--- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache or have these
+--- positions, or [total, d] of packed ids [total] at these positions.
+function GPT2:embed(ids, past, positions)
+  positions = positions or core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
   local at = points_of(self)
   local tokens = at("hook_embed", self.token_embeddings(ids))
   return self.dropout(tokens + at("hook_pos_embed", self.position_embeddings(positions):expand(tokens.shape)))

@@ -1,6 +1,7 @@
 --- m:check(x, options): warnings about a forward pass before it runs, as a list of strings; empty where all is well.
 
 local compat = require "heed.compat"
+local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local operands = require "heed.nn.operands"
 local parts = require("heed.nn.explain").parts
@@ -200,6 +201,7 @@ function check.check(self, x, options)
   if not ATTENTION[class] or E.record(self) then E.reject("check", "self", self, "an attention module") end
   E.check_tensor(x, "check", "x")
   if options ~= nil and not E.is_list(options) then E.reject("check", "options", options, "a table of options") end
+  operands.refuse_packed("check", options)
   local given, warnings = {}, {}
   for name, value in compat.pairs(options or {}) do given[name] = value end
   local wants_weights = given.need_weights
@@ -220,6 +222,15 @@ function check.check(self, x, options)
   local mask, padding, lengths = given.attn_mask, given.key_padding_mask, given.kv_lengths
   if is_tensor(lengths) and lengths.ndim == 1 then lengths = lengths:tolist() end
   if not E.is_list(lengths) then lengths = nil end
+  if dense_mask.is_value(mask) then
+    local ok, problem = pcall(dense_mask.replace, given, x)
+    if not ok then
+      local message = problem:match "mask%.dense: (.*)"
+      if not message then error(problem, 0) end
+      warn("attn_mask is for other sizes, %s: the forward pass will raise an error", message)
+    end
+    mask = given.attn_mask
+  end
   if is_tensor(mask) then
     check_mask(warn, mask)
     check_float_mask(warn, mask)

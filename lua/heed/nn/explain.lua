@@ -4,6 +4,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local operands = require "heed.nn.operands"
 local primitives = core.modules
@@ -204,6 +205,12 @@ local derive = core.frame(function(self, unit, x, forward, at, own, past)
   local class = E.class_name(self)
   local wrapper = class == "MultiHeadAttentionWrapper"
   local kept = own.keys.shape[1]
+  if forward.cache then -- its items may differ: the keys of shorter ones end with zeros
+    local window = class == "MultiHeadAttention" and unit.window or {}
+    local left = window.left and window.left < unit.context_length and window.left or past
+    kept = math.min(kept, math.min(past, left) + x.shape[x.ndim - 1])
+    own.keys, own.values = own.keys:narrow(1, 1, kept), own.values:narrow(1, 1, kept)
+  end
   local first = forward.cache and past + x.shape[x.ndim - 1] - kept or 0
   local r = rules_of(self, unit, forward, at.head, past, first)
   r.kept = kept
@@ -263,6 +270,7 @@ function explain.explain(self, x, options)
   if headed == nil or E.record(self) then E.reject("explain", "self", self, "an attention module") end
   E.check_tensor(x, "explain", "x")
   local at, forward = split_options(options, "explain")
+  operands.refuse_packed("explain", forward)
   local wrapper = class == "MultiHeadAttentionWrapper"
   local head = position(at.head, headed and self.num_heads or 1, 1, "head")
   local unit = wrapper and self.heads[head] or self
@@ -271,12 +279,15 @@ function explain.explain(self, x, options)
     at.query = position(at.query, x.shape[x.ndim - 1], x.shape[x.ndim - 1], "query")
     at.batch = position(at.batch, batched and x.shape[1] or 1, 1, "batch")
   end
+  dense_mask.replace(forward, x)
   forward.need_weights, forward.need_lse = nil, nil
   local cache = forward.cache
   at.head = head
   local own = at.query and operands.of_head(unit, x, forward, at, wrapper and self)
   if not own then
-    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then past = cache.length end
+    if cache ~= nil and primitives.kind(cache) == nil and type(cache) == "userdata" then
+      past = cache.lengths[at.batch] or cache.length
+    end
     own = operands.of_pass(self, x, forward, at, headed, wrapper)
   end
   return derive(self, unit, x, forward, at, own, past)

@@ -207,13 +207,21 @@ function MultiheadAttention:forward(query, key, value, ...)
   local batched, q, k, v = check_inputs(self, query, key, value)
   local b, l, s, h, e = q.shape[1], q.shape[2], k.shape[2], self.num_heads, self.embed_dim
   if padding ~= nil then padding = read_padding(padding, batched, b, s) end
-  if attn_mask ~= nil then
+  local listeners = points.listeners(self)
+  local shown -- a heed.Mask, which shows keys; where others are combined with it, a mask that hides them
+  if core.modules.is_mask(attn_mask) then
+    if padding or need_weights or listeners or self.bias_k or self.add_zero_attn then
+      attn_mask = attn_mask:dense(l, s):logical_not()
+    else
+      shown, attn_mask = attn_mask, nil
+    end
+    is_causal = false
+  elseif attn_mask ~= nil then
     attn_mask = read_attn_mask(attn_mask, b, h, l, s) -- is_causal then is only a hint
     is_causal = false
   end
 
   q, k, v = project(self, q, k, v)
-  local listeners = points.listeners(self)
   local function at(name, x) -- x [b, n, e]
     if not listeners then return x end
     local changed = points.call(self, name, x:view(b, x.shape[2], h, self.head_dim), listeners, 0, batched)
@@ -251,7 +259,7 @@ function MultiheadAttention:forward(query, key, value, ...)
     y = weights:matmul(v)
   else
     y = q:scaled_dot_product_attention(k, v, {
-      attn_mask = hidden and (hidden.dtype == "bool" and hidden:logical_not() or hidden), dropout_p = p,
+      attn_mask = shown or hidden and (hidden.dtype == "bool" and hidden:logical_not() or hidden), dropout_p = p,
       is_causal = is_causal,
     })
   end

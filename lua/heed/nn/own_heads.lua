@@ -3,6 +3,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local forward_options = require "heed.nn.forward_options"
 local primitives = core.modules
@@ -64,11 +65,15 @@ end
 
 --- The outputs of the heads, and their results by position.
 local function run(heads, x, options, need, positions)
-  local ys, infos = {}, {}
+  local ys, infos, mask = {}, {}, options.attn_mask
+  if dense_mask.is_value(mask) then
+    local n = x.shape[x.ndim - 1]
+    mask = mask:dense(n, n)
+  end
   for i, head in ipairs(heads) do
     local own = {}
     for name, value in pairs(options) do own[name] = value end
-    own.attn_mask = mask_of(options.attn_mask, i, #heads)
+    own.attn_mask = mask_of(mask, i, #heads)
     own.need_weights, own.need_lse = nil, nil
     local at = not positions and i or positions[i]
     if at then own.need_weights, own.need_lse = need, options.need_lse end

@@ -3,6 +3,7 @@
 --- Shapes: b batch, h heads, n queries, s keys, d head_dim; everything has a batch until the end.
 
 local core = require "heed.core"
+local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local forward_options = require "heed.nn.forward_options"
 local points = require "heed.nn.points"
@@ -66,6 +67,9 @@ local function masks(c, q, k, options)
     hide(padding:view(padding.ndim == 2 and padding.shape[1] or 1, 1, 1, padding.shape[padding.ndim]))
   end
   local mask = options.attn_mask
+  if dense_mask.is_value(mask) then
+    mask = dense_mask.dense(mask, n, s, 0, options.key and options.kv_lengths or nil)
+  end
   if mask ~= nil then
     if c.one_head and mask.ndim == 3 then mask = mask:unsqueeze(2) end
     local given = mask.ndim > 0 and mask.shape[mask.ndim] or 1
@@ -166,6 +170,10 @@ return function(m, ...)
   local given = { primitives.read_forward(m, ...) } -- copies, which no listener can release
   local x, options = given[1], forward_options(given)
   local name = E.class_name(m)
+  if options.lengths ~= nil then
+    E.fail("%s: lengths are given while gradients are recorded and modules or hooks in Lua take part; call it under " ..
+      "no_grad, or for each sequence", name)
+  end
   if options.cache ~= nil then
     E.fail("%s: cache is given while gradients are recorded, and a cache keeps none; call it under no_grad", name)
   end

@@ -3,6 +3,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local operands = require "heed.nn.operands"
 local oracle = require "heed.nn.oracle"
@@ -30,6 +31,7 @@ local function check_operands(self, x, options)
   if not known or E.record(self) then E.reject("verify", "self", self, "an attention module") end
   E.check_tensor(x, "verify", "x")
   if options ~= nil and not E.is_list(options) then E.reject("verify", "options", options, "a table of options") end
+  operands.refuse_packed("verify", options)
   return class
 end
 
@@ -96,6 +98,7 @@ local function items_of(x, batched) return x and (batched and x or x:unsqueeze(1
 
 --- Everything after the passes, in a frame of its own: it calls no part that could yield.
 local compare_all = core.frame(function(self, class, x, forward, tolerance, y, z, info)
+  dense_mask.replace(forward, x)
   local wrapper, batched = class == "MultiHeadAttentionWrapper", x.ndim == 3
   local headed = wrapper or class == "MultiHeadAttention"
   local function list(each) return operands.with_all_dims(each, batched, headed):tolist() end

@@ -6,7 +6,7 @@
 typedef struct row {
   const heed__attention_task *t;
   int64_t i, first, last;
-  bool masked; /* by more than its window */
+  bool masked; /* by more than its bounds */
   float *x;    /* [s + 1] */
   float *wide; /* [max(d, dv)] */
 } row;
@@ -27,7 +27,7 @@ static float dot(const row *r, int64_t j) {
 /* The scores; those of hidden keys are -inf whatever the keys contain. Returns whether any key is visible. */
 static bool score(const row *r) {
   const heed__attention_task *t = r->t;
-  float *tap = t->scores ? t->scores + r->i * t->key_length : NULL;
+  float *tap = t->scores ? heed__attention_map_row(t, t->scores, r->i) : NULL;
   bool any = false;
   for (int64_t j = 0; tap && j < t->key_length; j++) tap[j] = -INFINITY;
   for (int64_t j = r->first; j < r->last; j++) {
@@ -48,7 +48,7 @@ static bool score(const row *r) {
 /* The taps of scores; hidden keys have logits too. */
 static void tap_scores(const row *r) {
   const heed__attention_task *t = r->t;
-  const int64_t at = r->i * t->key_length;
+  const int64_t at = r->i * (t->key_length + t->map_spare);
   for (int64_t j = 0; j < t->key_length && (t->logits || t->capped_logits); j++) {
     const float x = dot(r, j) * t->scale;
     if (t->logits) t->logits[at + j] = x;
@@ -59,12 +59,11 @@ static void tap_scores(const row *r) {
     t->biased_logits[at + j] = j >= r->first && j < r->last ? r->x[j] : -INFINITY;
 }
 
-static float log_sum_exp(const float *x, size_t n) {
+static void write_sums(const row *r, const float *x, size_t n) {
   const float most = heed__scalar_max(x, n);
   float sum = 0.0f;
-  if (most == -INFINITY) return most;
   for (size_t j = 0; j < n; j++) sum += heed__exp_of(x[j] - most);
-  return most + logf(sum);
+  heed__attention_write_sums(r->t, r->i, most, sum, most != -INFINITY);
 }
 
 /* Turns scores into weights; outside the window they are 0. Returns false, with all weights 0, if there is
@@ -74,10 +73,11 @@ static bool scores_to_weights(const row *r, bool seen) {
   float *x = r->x + r->first;
   size_t n = (size_t)(r->last - r->first);
   const bool any = seen && (t->has_sink || heed__scalar_max(x, n) != -INFINITY);
-  if (t->lse) t->lse[r->i] = -INFINITY;
+  const bool sums = t->lse || t->stats;
+  if (sums && !any) heed__attention_write_sums(t, r->i, -INFINITY, 0.0f, false);
   for (size_t j = 0; !any && j < n; j++) x[j] = 0.0f;
   if (any && t->has_sink) x[n++] = t->sink;
-  if (any && t->lse) t->lse[r->i] = log_sum_exp(x, n);
+  if (any && sums) write_sums(r, x, n);
   if (any) heed__scalar_softmax(x, x, n);
   for (int64_t j = 0; j < r->first; j++) r->x[j] = 0.0f;
   for (int64_t j = r->last; j < t->key_length; j++) r->x[j] = 0.0f;
@@ -108,18 +108,18 @@ static void weigh_values(const row *r) {
 /* A step is a row; the scratch holds nothing between steps. */
 bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   const size_t row_bytes = (size_t)t->key_length * sizeof(float);
-  row r = {.t = t, .masked = t->visible || t->padding || t->bias, .x = t->scratch};
+  row r = {.t = t, .masked = t->intervals || t->visible || t->padding || t->bias, .x = t->scratch};
   r.wide = r.x + t->key_length + 1;
   for (r.i = t->first + (position ? *position : 0); r.i < t->last; r.i++) {
-    heed__attention_window(t, r.i, &r.first, &r.last);
+    heed__attention_bounds(t, r.i, &r.first, &r.last);
     const bool seen = score(&r);
     if (t->logits || t->capped_logits || t->biased_logits) tap_scores(&r);
     const bool any = scores_to_weights(&r, seen);
-    if (t->weights) memcpy(t->weights + r.i * t->key_length, r.x, row_bytes);
+    if (t->weights) memcpy(heed__attention_map_row(t, t->weights, r.i), r.x, row_bytes);
     const float *keep = t->dropout_mask ? t->dropout_mask + (r.i - t->first) * t->key_length : NULL;
     for (int64_t j = 0; keep && j < t->key_length; j++)
       r.x[j] *= keep[j]; /* keeps -0 and nan, as PyTorch does */
-    if (t->dropped_weights) memcpy(t->dropped_weights + r.i * t->key_length, r.x, row_bytes);
+    if (t->dropped_weights) memcpy(heed__attention_map_row(t, t->dropped_weights, r.i), r.x, row_bytes);
     if (t->out && any) {
       weigh_values(&r);
     } else {

@@ -59,7 +59,7 @@ bool heed__scalar_attention_backward(const heed__attention_backward_task *g, con
   r.value = r.key + t->head_size;
   for (r.i = position ? *position : 0; r.i < t->query_length; r.i++) {
     int64_t first, last;
-    heed__attention_window(t, r.i, &first, &last);
+    heed__attention_bounds(t, r.i, &first, &last);
     if (first < g->first) first = g->first;
     if (last > g->last) last = g->last;
     r.lse = t->lse[r.i];

@@ -4,7 +4,8 @@
 #include <float.h>
 
 static bool decode_sees(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
-  return (!row->visible || row->visible[j * t->visible_column]) &&
+  return !(row->intervals && heed__is_outside(row->intervals, row->interval_count, j)) &&
+         (!row->visible || row->visible[j * t->visible_column]) &&
          (!t->padding || !t->padding[j * t->padding_stride]) &&
          (!row->bias || row->bias[j * t->bias_column] != -INFINITY);
 }

@@ -81,7 +81,8 @@ const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, pt
 
 /** Whether a mask hides key j from query i; the window is not checked, callers use it as bounds on j. */
 static inline bool heed__attention_hides(const heed__attention_task *t, int64_t i, int64_t j) {
-  return (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
+  return (t->intervals && heed__is_outside(heed__attention_intervals(t, i), t->interval_count, j)) ||
+         (t->visible && !t->visible[i * t->visible_row + j * t->visible_column]) ||
          (t->padding && t->padding[j * t->padding_stride]) ||
          (t->bias && t->bias[i * t->bias_row + j * t->bias_column] == -INFINITY);
 }

@@ -11,127 +11,9 @@
 
 #include "small.h"
 
-#include "attention_blocks.h"
+#include "attention_products.h"
 
-/* ---- The two products ---- */
-
-/* The end of the run of keys that contains key j; the same for all rows, whichever strip they are in. */
-static int64_t run_end(int64_t j, int64_t high) {
-  const int64_t end = (j / ATTEND_RUN_KEYS + 1) * ATTEND_RUN_KEYS;
-  return end < high ? end : high;
-}
-
-/* scores [ATTEND_STRIP, vectors] = q [ATTEND_STRIP, d] · a tile of keys; `vectors` of V_LANES columns */
-V_INLINE void score_vectors(float *scores, const float *q, const float *keys, int64_t d, const int vectors) {
-  vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
-  V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) {
-    V_UNROLL
-    for (int v = 0; v < vectors; v++) x[r][v] = v_zero();
-  }
-  TILE_TURNS
-  for (int64_t c = 0; c < d; c++) {
-    vfloat k[ATTEND_TILE_VECTORS];
-    V_UNROLL
-    for (int v = 0; v < vectors; v++) k[v] = v_load(keys + c * ATTEND_TILE + v * V_LANES);
-    V_UNROLL
-    for (int r = 0; r < ATTEND_STRIP; r++) {
-      const vfloat y = v_set(q[r * d + c]);
-      V_UNROLL
-      for (int v = 0; v < vectors; v++) x[r][v] = v_fma(y, k[v], x[r][v]);
-    }
-  }
-  V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) {
-    V_UNROLL
-    for (int v = 0; v < vectors; v++) v_store(scores + r * ATTEND_STRIDE + v * V_LANES, x[r][v]);
-  }
-}
-
-/* out [ATTEND_STRIP, vectors] = out · factor + weights [ATTEND_STRIP, n] · values [n, vectors] */
-V_INLINE void value_vectors(float *out, const float *factor, const float *weights, const float *values,
-                            int64_t n, int64_t columns, const int vectors) {
-  vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
-  V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) {
-    V_UNROLL
-    for (int v = 0; v < vectors; v++) x[r][v] = v_zero();
-  }
-  TILE_TURNS
-  for (int64_t j = 0; j < n; j++) {
-    vfloat y[ATTEND_TILE_VECTORS];
-    V_UNROLL
-    for (int v = 0; v < vectors; v++) {
-      y[v] = v_load(values + v * V_LANES);
-      if (v * V_LANES % 16 == 0) __builtin_prefetch(values + ATTEND_AHEAD * columns + v * V_LANES);
-    }
-    V_UNROLL
-    for (int r = 0; r < ATTEND_STRIP; r++) {
-      const vfloat p = v_set(weights[r * ATTEND_STRIDE + j]);
-      V_UNROLL
-      for (int v = 0; v < vectors; v++) x[r][v] = v_fma(p, y[v], x[r][v]);
-    }
-    values += columns;
-  }
-  V_UNROLL
-  for (int r = 0; r < ATTEND_STRIP; r++) {
-    V_UNROLL
-    for (int v = 0; v < vectors; v++) {
-      const vfloat before = v_load(out + v * V_LANES);
-      v_store(out + v * V_LANES, v_add(factor ? v_mul(before, v_set(factor[r])) : before, x[r][v]));
-    }
-    out += columns;
-  }
-}
-
-/* One call for each number of vectors, so that it is a constant. */
-#define BY_VECTORS(count, call)                                                                              \
-  switch (count) {                                                                                           \
-  case 1: {                                                                                                  \
-    enum { vectors = 1 };                                                                                    \
-    call;                                                                                                    \
-  } break;                                                                                                   \
-  case 2: {                                                                                                  \
-    enum { vectors = 2 };                                                                                    \
-    call;                                                                                                    \
-  } break;                                                                                                   \
-  case 3: {                                                                                                  \
-    enum { vectors = ATTEND_TILE_VECTORS < 3 ? ATTEND_TILE_VECTORS : 3 };                                    \
-    call;                                                                                                    \
-  } break;                                                                                                   \
-  default: {                                                                                                 \
-    enum { vectors = ATTEND_TILE_VECTORS };                                                                  \
-    call;                                                                                                    \
-  }                                                                                                          \
-  }
-
-/* Not inline: the caller's variables would take registers from the loops, an eighth of the speed. */
-#define NOT_INLINE __attribute__((noinline)) static
-
-/* scores = q · keys low…high-1; low is a multiple of ATTEND_TILE */
-NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, int64_t d, int64_t low,
-                            int64_t high) {
-  int64_t j = low;
-  for (; j + ATTEND_TILE - V_LANES < high; j += ATTEND_TILE)
-    score_vectors(scores + j, q, keys + j * d, d, ATTEND_TILE_VECTORS);
-  if (j < high)
-    BY_VECTORS((high - j + V_LANES - 1) / V_LANES, score_vectors(scores + j, q, keys + j * d, d, vectors))
-}
-
-/* out [ATTEND_STRIP, vectors] = out · factor + weights · values low…high-1, run by run */
-V_INLINE void value_runs(float *out, const float *factor, const float *weights, const float *values,
-                         int64_t low, int64_t high, int64_t columns, const int vectors) {
-  for (int64_t j = low; j < high; factor = NULL) {
-    const int64_t end = run_end(j, high);
-    value_vectors(out, factor, weights + j, values + j * columns, end - j, columns, vectors);
-    j = end;
-  }
-}
-
-NOT_INLINE void value_tile(float *out, const float *factor, const float *weights, const float *values,
-                           int64_t low, int64_t high, int64_t columns, int64_t count) {
-  BY_VECTORS(count, value_runs(out, factor, weights, values, low, high, columns, vectors))
-}
+/* ---- The two products of a strip ---- */
 
 /* Scores of a strip. Meanwhile the mask and bias rows of the next strip are prefetched, a few cache lines for
  * each tile. */
@@ -140,14 +22,15 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
   const int64_t next = t->first + s->row + ATTEND_STRIP, rows = heed__min(ATTEND_STRIP, t->last - next);
   const uint8_t *visible = t->visible_row != 0 && t->visible_column == 1 ? t->visible : NULL;
   const float *bias = t->bias_row != 0 && t->bias_column == 1 ? t->bias : NULL;
-  int64_t j = round_down(e->low, ATTEND_TILE);
-  for (; (visible || bias) && rows > 0 && j + ATTEND_TILE <= e->high; j += ATTEND_TILE) {
-    const int64_t key = e->first + j;
+  int64_t j = e->low;
+  for (; (visible || bias) && rows > 0 && round_up(j + 1, ATTEND_TILE) <= e->high;) {
+    const int64_t end = round_up(j + 1, ATTEND_TILE), key = e->first + end - ATTEND_TILE;
     if (visible && key % HEED__ALIGNMENT == 0)
       fetch_rows(visible + next * t->visible_row + key, HEED_BOOL, t->visible_row,
                  heed__min(HEED__ALIGNMENT, t->key_length - key), 0, rows);
     if (bias) fetch_rows(bias + next * t->bias_row + key, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0, rows);
-    score_tiles(a->scores, s->q, a->keys, t->head_size, j, j + ATTEND_TILE);
+    score_tiles(a->scores, s->q, a->keys, t->head_size, j, end);
+    j = end;
   }
   score_tiles(a->scores, s->q, a->keys, t->head_size, j, e->high);
 }
@@ -155,7 +38,8 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int64_t c = 0; c < columns; c += ATTEND_TILE)
-    value_tile(out + c, factor, a->scores, e->values + c, e->low, e->high, columns, (columns - c) / V_LANES);
+    value_tile(out + c, factor, a->scores, e->values + c, e->value_row, e->low, e->high, columns,
+               (columns - c) / V_LANES);
 }
 
 /* The same in the same order, but without the keys that a row does not see. */
@@ -169,7 +53,7 @@ static void weigh_seen(const attend_work *a, const seen *e, float *out, const fl
         vfloat x = v_zero();
         for (; j < end; j++)
           if ((j >= e->sure_first && j < e->sure_last) || (e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD & 1))
-            x = v_fma(v_set(a->scores[r * ATTEND_STRIDE + j]), v_load(e->values + j * columns + c), x);
+            x = v_fma(v_set(a->scores[r * ATTEND_STRIDE + j]), v_load(e->values + j * e->value_row + c), x);
         sum = v_add(sum, x);
       }
       v_store(out + c, sum);
@@ -301,11 +185,11 @@ static void raise_clipped(float *scores, const float most[ATTEND_STRIP], int64_t
 
 /* Before the first block: the scores of the rows of a strip whose keys a mask may hide, which `see` skips. */
 static void begin_map(const heed__attention_task *t, int64_t row) {
-  if (!t->visible && !t->padding && !t->bias) return;
+  if (!t->intervals && !t->visible && !t->padding && !t->bias) return;
   for (int64_t i = t->first + row; i < t->first + row + ATTEND_STRIP && i < t->last; i++) {
-    float *map = t->weights + i * t->key_length;
+    float *map = heed__attention_map_row(t, t->weights, i);
     int64_t first, last;
-    heed__attention_window(t, i, &first, &last);
+    heed__attention_bounds(t, i, &first, &last);
     for (; first < last; first++) map[first] = -INFINITY;
   }
 }
@@ -314,17 +198,17 @@ static void begin_map(const heed__attention_task *t, int64_t row) {
 static void keep_scores(const attend_work *a, const seen *e, int64_t row) {
   const heed__attention_task *t = a->t;
   for (int64_t r = 0, i = t->first + row; r < ATTEND_STRIP && i < t->last; r++, i++)
-    memcpy(t->weights + i * t->key_length + e->first + e->low, a->scores + r * ATTEND_STRIDE + e->low,
-           (size_t)(e->high - e->low) * sizeof(float));
+    memcpy(heed__attention_map_row(t, t->weights, i) + e->first + e->low,
+           a->scores + r * ATTEND_STRIDE + e->low, (size_t)(e->high - e->low) * sizeof(float));
 }
 
 /* After the last block: turns the scores of query i into weights. */
 static void write_weights(const heed__attention_task *t, int64_t i, float most, float sum) {
   enum { AT_ONCE = 4 };
-  float *map = t->weights + i * t->key_length;
+  float *map = heed__attention_map_row(t, t->weights, i);
   const vfloat top = v_set(most), share = v_set(1.0f / sum);
   int64_t first, last;
-  heed__attention_window(t, i, &first, &last);
+  heed__attention_bounds(t, i, &first, &last);
   if (sum == 0.0f) first = last = 0;
   for (int64_t j = 0; j < first; j++) map[j] = 0.0f;
   for (int64_t j = last; j < t->key_length; j++) map[j] = 0.0f;
@@ -397,7 +281,7 @@ static void write_row(const heed__attention_task *t, int64_t i, const float *x, 
 /* Rows that see no key give zeros even where the sink is not finite. */
 static bool sees_any(const heed__attention_task *t, int64_t i) {
   int64_t first, last;
-  heed__attention_window(t, i, &first, &last);
+  heed__attention_bounds(t, i, &first, &last);
   while (first < last && heed__attention_hides(t, i, first)) first++;
   return first < last;
 }
@@ -406,6 +290,7 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
   float *q = s->q, *out = s->out;
+  fetch_next(t, s);
   for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP;
        r++, i++, q += t->head_size, out += a->columns) {
     if (i < t->last) {
@@ -426,27 +311,43 @@ static void write_strip(const attend_work *a, const attend_strip *s, bool sink) 
     const bool nothing = sink && !isfinite(t->sink) && !sees_any(t, i);
     write_row(t, i, s->out + r * a->columns, nothing ? 0.0f : s->row_sum[r]);
     if (t->weights) write_weights(t, i, s->row_max[r], nothing ? 0.0f : s->row_sum[r]);
-    if (t->lse) {
+    if (t->lse || t->stats) {
       /* The sink alone is no key. */
       const bool unseen = nothing || s->row_sum[r] == 0.0f || (sink && !sees_any(t, i));
-      t->lse[i] = unseen ? -INFINITY : s->row_max[r] + logf(s->row_sum[r]);
+      heed__attention_write_sums(t, i, s->row_max[r], s->row_sum[r], !unseen);
     }
   }
 }
 
-/* Whether all values that some rows of the strip see and others do not are finite. Checks these values while
- * they are few, else the whole block, once: *block keeps that result, -1 before. */
-static bool hides_finite(const attend_work *a, const seen *e, int *block) {
-  const int64_t columns = a->columns, before = e->sure_first - e->low, behind = e->high - e->sure_last;
-  if (*block < 0 && before + behind <= 2 * ATTEND_WORD + ATTEND_STRIP)
-    return are_finite(e->values + e->low * columns, before * columns) &&
-           are_finite(e->values + e->sure_last * columns, behind * columns);
-  if (*block < 0) *block = are_finite(e->values + e->begin * columns, (e->count - e->begin) * columns);
-  return *block;
+/* Keys from…to-1 of a block. */
+typedef struct key_range {
+  int64_t from, to;
+} key_range;
+
+/* Whether values from…to-1 of the block are finite. Extends the range of those that are known to be finite,
+ * or begins another, so that strips one after another check a value once. */
+static bool finite_between(const attend_work *a, const seen *e, key_range *known, int64_t from, int64_t to) {
+  if (from >= to) return true;
+  if (known->from > to || known->to < from) known->from = known->to = from;
+  const int64_t columns = a->columns, below = known->from - from, above = to - known->to;
+  if (below > 0 && !are_finite_rows(e->values + from * e->value_row, e->value_row, below, columns))
+    return false;
+  if (above > 0 && !are_finite_rows(e->values + known->to * e->value_row, e->value_row, above, columns))
+    return false;
+  known->from = heed__min(known->from, from);
+  known->to = heed__max(known->to, to);
+  return true;
 }
 
-/* A step is a strip with a block of keys, block by block. A strip's rows are prepared in the first block and
- * written in the last; in between they are kept in the scratch, like the packed block. */
+/* Whether all values that some rows of the strip see and others do not are finite: those before the keys that
+ * all rows see, and those behind, with the known range of each. */
+static bool hides_finite(const attend_work *a, const seen *e, key_range known[2]) {
+  return finite_between(a, e, &known[0], e->low, heed__min(e->sure_first, e->high)) &&
+         finite_between(a, e, &known[1], e->sure_last, e->high);
+}
+
+/* A step is a strip with a block of keys, block by block. A strip's rows are prepared in the first block that
+ * it sees and written in the last; in between they are kept in the scratch, like the packed block. */
 bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, int64_t *position) {
   if (heed__attention_is_small(t)) {
     attend_small(t);
@@ -455,9 +356,8 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
   attend_work a;
   lay_out(&a, t, t->scratch);
   const bool sink = t->has_sink && t->sink != -INFINITY;
-  int64_t begin, end, unused;
-  heed__attention_window(t, t->first, &begin, &unused);
-  heed__attention_window(t, t->last - 1, &unused, &end);
+  int64_t begin, end;
+  heed__attention_hull(t, t->first, t->last, &begin, &end);
   const int64_t start = begin < end ? round_down(begin, a.block) : end;
   const int64_t blocks = heed__max((end - start + a.block - 1) / a.block, 1), strips = a.rows / ATTEND_STRIP;
   const int64_t before = position ? *position : 0;
@@ -466,21 +366,24 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
   for (int64_t block = before / strips; block < blocks; block++, at = 0) {
     const int64_t first = start + block * a.block;
     seen e = {.first = first, .begin = heed__max(begin - first, 0), .count = heed__min(end - first, a.block)};
-    int finite = -1;
+    key_range finite[2] = {{0, 0}, {0, 0}};
+    if (t->intervals && skips_block(&e, t, start, a.block, blocks, &block)) continue;
     for (; at < strips; at++) {
-      const attend_strip s = strip_of(&a, at * ATTEND_STRIP, blocks > 1);
-      if (block == 0) begin_strip(&a, &s, sink);
-      if (block == 0 && t->weights) begin_map(t, s.row);
+      const attend_strip s = strip_of(&a, at * ATTEND_STRIP, start, blocks);
+      if (block < s.from || block > s.to) continue;
+      if (block == s.from) {
+        begin_strip(&a, &s, sink);
+        if (t->weights) begin_map(t, s.row);
+      }
       see(&a, &e, t->first + s.row);
       if (e.high > e.low) {
         if (!e.values) pack_block(&a, &e);
         float factor[16];
         score_strip(&a, &e, &s);
         weights_of_strip(&a, &e, &s, factor);
-        const bool whole = e.sure_first <= e.low && e.sure_last >= e.high;
-        (whole || hides_finite(&a, &e, &finite) ? weigh_strip : weigh_seen)(&a, &e, s.out, factor);
+        (hides_finite(&a, &e, finite) ? weigh_strip : weigh_seen)(&a, &e, s.out, factor);
       }
-      if (block == blocks - 1) write_strip(&a, &s, sink);
+      if (block == s.to) write_strip(&a, &s, sink);
       if (heed__should_yield(pace) && (block < blocks - 1 || at < strips - 1)) {
         *position = block * strips + at + 1;
         return false;

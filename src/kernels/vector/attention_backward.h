@@ -249,6 +249,33 @@ static void back_add_rows(float *out, ptrdiff_t out_row, const float *x, int64_t
   }
 }
 
+/* At the beginning: sets the hulls. */
+static void back_find_hulls(const back_work *w) {
+  const heed__attention_task *t = &w->t;
+  int32_t *hull = (int32_t *)(void *)w->hulls;
+  for (int64_t i = 0; i < t->query_length; i += BACK_ROWS, hull += 2) {
+    int64_t first, last;
+    heed__attention_hull(t, i, heed__min(i + BACK_ROWS, t->query_length), &first, &last);
+    hull[0] = (int32_t)first;
+    hull[1] = (int32_t)last;
+  }
+}
+
+/* Whether a row of block `rows` of queries sees keys of block e, by position and intervals. */
+static bool back_meets(const back_work *w, const seen *e, int64_t rows) {
+  const heed__attention_task *t = &w->t;
+  const int64_t begin = e->first + e->begin, end = e->first + e->count;
+  if (!t->intervals) return true;
+  const int32_t *hull = (const int32_t *)(const void *)w->hulls + 2 * rows;
+  if (hull[0] >= end || hull[1] <= begin) return false;
+  for (int64_t i = rows * BACK_ROWS; i < heed__min((rows + 1) * BACK_ROWS, t->query_length); i++) {
+    int64_t from, to;
+    (void)part_of_row(t, i, begin, end, &from, &to);
+    if (from < to) return true;
+  }
+  return false;
+}
+
 /* A step is a strip of queries, then a group of keys, of a block by a block. */
 bool KERNEL(attention_backward)(const heed__attention_backward_task *g, const heed__pace *pace,
                                 int64_t *position) {
@@ -258,13 +285,13 @@ bool KERNEL(attention_backward)(const heed__attention_backward_task *g, const he
   const int64_t l = t->query_length, steps = BACK_STRIPS + (w.block + BACK_GROUP - 1) / BACK_GROUP;
   const int64_t across = (l + BACK_ROWS - 1) / BACK_ROWS;
   if (l == 0) return true;
-  int64_t begin, end, unused;
-  heed__attention_window(t, 0, &begin, &unused);
-  heed__attention_window(t, l - 1, &unused, &end);
+  int64_t begin, end;
+  heed__attention_hull(t, 0, l, &begin, &end);
   end = heed__min(end, g->last);
   const int64_t before = position ? *position : 0;
   int64_t block = before / (across * steps), rows = before / steps % across, step = before % steps;
   bool goes_on = before > 0;
+  if (t->intervals && !goes_on) back_find_hulls(&w);
   for (;; block++) {
     seen e = {.first = g->first + block * w.block};
     if (e.first >= end) return true;
@@ -284,6 +311,7 @@ bool KERNEL(attention_backward)(const heed__attention_backward_task *g, const he
     goes_on = false;
     if (rows >= stop) continue;
     for (; rows < stop; rows++, step = 0) {
+      if (step == 0 && !back_meets(&w, &e, rows)) continue;
       for (; step < steps; step++) {
         if (step == 0) back_pack_rows(&w, rows * BACK_ROWS);
         if (step < BACK_STRIPS)

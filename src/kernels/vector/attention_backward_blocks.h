@@ -38,6 +38,7 @@ typedef struct back_work {
   float *p, *ds;  /* [BACK_ROWS, BACK_STRIDE]: scores, then weights; dp, then ds and dr */
   float *dk, *dv; /* [width, q_columns], [width, v_columns] */
   float *raw;     /* [BACK_STRIDE]: ds of a row, before the cap's derivative */
+  float *hulls;   /* with intervals: the bounds of each block of queries together, pairs of int32_t */
   back_state *state;
 } back_work;
 
@@ -78,6 +79,7 @@ static size_t back_lay_out(back_work *w, const heed__attention_backward_task *g,
   BACK_AREA(w->p, BACK_ROWS * BACK_STRIDE)
   BACK_AREA(w->ds, BACK_ROWS * BACK_STRIDE)
   BACK_AREA(w->raw, BACK_STRIDE)
+  BACK_AREA(w->hulls, f->intervals ? 2 * ((f->query_length + BACK_ROWS - 1) / BACK_ROWS) : 0)
   BACK_AREA(w->dk, w->width * w->q_columns)
   BACK_AREA(w->dv, w->width * w->v_columns)
   BACK_AREA(w->a.keys, w->block * f->head_size)

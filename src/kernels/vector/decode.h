@@ -286,7 +286,8 @@ static void add_block(decode_work *w, int first_row, int last_row) {
 /* ---- Blocks ---- */
 
 static bool sees(const heed__decode_task *t, const heed__decode_row *row, int64_t j) {
-  return (!row->visible || row->visible[j * t->visible_column]) &&
+  return !(row->intervals && heed__is_outside(row->intervals, row->interval_count, j)) &&
+         (!row->visible || row->visible[j * t->visible_column]) &&
          (!t->padding || !t->padding[j * t->padding_stride]) &&
          (!row->bias || row->bias[j * t->bias_column] != -INFINITY);
 }
@@ -296,10 +297,18 @@ static int64_t find_runs(const heed__decode_task *t, int r, int64_t first, int64
   const heed__decode_row *row = &t->row[r];
   const int64_t from = row->first > first ? row->first : first, to = row->last < last ? row->last : last;
   int64_t runs = 0;
-  if (!row->visible && !t->padding && !row->bias) {
+  const bool masked = row->visible || t->padding || row->bias;
+  if (!masked && !row->intervals) {
     *run = (decode_run){(int32_t)(from - first), (int32_t)(to - first)};
     return to > from;
   }
+  for (int64_t n = 0; !masked && n < row->interval_count; n++) {
+    const int64_t begin = row->intervals[2 * n], end = row->intervals[2 * n + 1];
+    if (end <= from || begin >= to || begin == end) continue;
+    run[runs].first = (int32_t)((begin > from ? begin : from) - first);
+    run[runs++].last = (int32_t)((end < to ? end : to) - first);
+  }
+  if (!masked) return runs;
   for (int64_t j = from; j < to; j++) {
     if (!sees(t, row, j)) continue;
     run[runs].first = (int32_t)(j - first);
@@ -311,7 +320,7 @@ static int64_t find_runs(const heed__decode_task *t, int r, int64_t first, int64
 
 /* Whether two rows see the same keys of first…last-1, by their bounds and masks alone. */
 static bool see_alike(const heed__decode_row *a, const heed__decode_row *b, int64_t first, int64_t last) {
-  return a->visible == b->visible && a->bias == b->bias &&
+  return a->visible == b->visible && a->bias == b->bias && a->intervals == b->intervals &&
          (a->first == b->first || (a->first <= first && b->first <= first)) &&
          (a->last == b->last || (a->last >= last && b->last >= last));
 }

@@ -53,8 +53,10 @@ V_INLINE unsigned small_visible(const heed__attention_task *t, int64_t i0, int64
   if (!masked) return bits;
   if (t->padding && t->padding[j * t->padding_stride]) return 0;
   for (int64_t i = 0; i < n; i++) {
-    const bool hidden = (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||
-                        (t->bias && t->bias[(i0 + i) * t->bias_row + j * t->bias_column] == -INFINITY);
+    const bool hidden =
+        (t->intervals && heed__is_outside(heed__attention_intervals(t, i0 + i), t->interval_count, j)) ||
+        (t->visible && !t->visible[(i0 + i) * t->visible_row + j * t->visible_column]) ||
+        (t->bias && t->bias[(i0 + i) * t->bias_row + j * t->bias_column] == -INFINITY);
     if (hidden) bits &= ~(1u << i);
   }
   return bits;
@@ -70,16 +72,16 @@ V_INLINE const float *small_row(const void *x, heed_dtype dtype, ptrdiff_t row, 
 }
 
 /* Not inline: few calls want it. */
-static __attribute__((noinline)) void small_write_lse(const heed__attention_task *t, int64_t i0, int64_t n,
-                                                      vfloat most, vfloat sum) {
+static __attribute__((noinline)) void small_write_sums(const heed__attention_task *t, int64_t i0, int64_t n,
+                                                       vfloat most, vfloat sum) {
   float top[V_LANES], total[V_LANES];
   v_store(top, most);
   v_store(total, sum);
   for (int64_t r = 0; r < n; r++) {
     int64_t first, last;
-    heed__attention_window(t, i0 + r, &first, &last);
+    heed__attention_bounds(t, i0 + r, &first, &last);
     while (first < last && heed__attention_hides(t, i0 + r, first)) first++;
-    t->lse[i0 + r] = first < last && total[r] != 0.0f ? top[r] + logf(total[r]) : -INFINITY;
+    heed__attention_write_sums(t, i0 + r, top[r], total[r], first < last && total[r] != 0.0f);
   }
 }
 
@@ -87,27 +89,27 @@ static __attribute__((noinline)) void small_write_lse(const heed__attention_task
 static __attribute__((noinline)) void small_write_weights(const heed__attention_task *t, int64_t i0,
                                                           int64_t n, int64_t first, int64_t keys,
                                                           const vfloat *weight, vmask none) {
-  float *map = t->weights + i0 * t->key_length;
+  const int64_t width = t->key_length + t->map_spare;
+  float *map = t->weights + i0 * width;
   for (int64_t r = 0; r < n; r++) {
-    for (int64_t j = 0; j < first; j++) map[r * t->key_length + j] = 0.0f;
-    for (int64_t j = first + keys; j < t->key_length; j++) map[r * t->key_length + j] = 0.0f;
+    for (int64_t j = 0; j < first; j++) map[r * width + j] = 0.0f;
+    for (int64_t j = first + keys; j < t->key_length; j++) map[r * width + j] = 0.0f;
   }
   for (int64_t j = 0; j < keys; j++)
-    small_scatter(map + first + j, t->key_length, n, v_select(none, v_zero(), weight[j]));
+    small_scatter(map + first + j, width, n, v_select(none, v_zero(), weight[j]));
 }
 
 /* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
- * sink or dropout, and neither lse nor weights are wanted. */
+ * sink or dropout, and neither sums nor weights are wanted. */
 V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, const bool plain) {
   const heed_dtype k_dtype = plain ? HEED_FLOAT32 : t->k_dtype, v_dtype = plain ? HEED_FLOAT32 : t->v_dtype;
-  const bool masked = !plain && (t->visible || t->padding || t->bias);
+  const bool masked = !plain && (t->intervals || t->visible || t->padding || t->bias);
   vfloat q[HEED__SMALL_HEAD], weight[HEED__SMALL_KEYS], sum = v_zero();
   vmask seen[HEED__SMALL_KEYS];
   vfloat most = v_set(!plain && t->has_sink ? t->sink : -INFINITY);
   const vfloat scale = v_set(t->scale);
-  int64_t first, last, unused; /* keys in the window of any of the rows */
-  heed__attention_window(t, i0, &first, &unused);
-  heed__attention_window(t, i0 + n - 1, &unused, &last);
+  int64_t first, last; /* keys in the window of any of the rows */
+  heed__attention_hull(t, i0, i0 + n, &first, &last);
   const int64_t keys = last > first ? last - first : 0;
   const float *query = t->q + i0 * t->q_row;
   int64_t at = 0;
@@ -154,7 +156,7 @@ V_INLINE void small_rows(const heed__attention_task *t, int64_t i0, int64_t n, c
   }
   if (!plain && t->has_sink) sum = v_add(sum, v_exp(v_sub(v_set(t->sink), most)));
   const vmask none = v_eq(sum, v_zero()); /* no visible key, or only scores of -inf: zeros */
-  if (!plain && t->lse) small_write_lse(t, i0, n, most, sum);
+  if (!plain && (t->lse || t->stats)) small_write_sums(t, i0, n, most, sum);
   const vfloat share = v_div(v_set(1.0f), sum);
   for (int64_t j = 0; j < keys; j++) {
     weight[j] = v_mul(weight[j], share);
@@ -216,6 +218,22 @@ static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n)
  * latency: by a sixth of the time of a small module (Cascade Lake). */
 #define SMALL_LEFT_TO_AVX2(tokens) (V_LANES == 16 && (tokens) <= 8)
 
+static void small_fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t rows, int64_t n) {
+  for (int64_t i = 0; i < rows; i++) {
+    const char *end = element_at(x, dtype, i * row + n);
+    for (const char *p = element_at(x, dtype, i * row); p < end; p += HEED__ALIGNMENT) __builtin_prefetch(p);
+  }
+}
+
+static __attribute__((noinline)) void small_fetch(const heed__attention_task *t) {
+  if (!heed__attention_is_small(t)) return;
+  small_fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->query_length, t->head_size);
+  small_fetch_rows(t->k, t->k_dtype, t->k_row, t->key_length, t->head_size);
+  small_fetch_rows(t->v, t->v_dtype, t->v_row, t->key_length, t->value_size);
+  for (int64_t i = 0; i < t->query_length && t->out_column == 1; i++)
+    for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
+}
+
 /* The whole task, for which heed__attention_is_small holds. */
 static void attend_small(const heed__attention_task *t) {
 #if V_LANES == 16
@@ -225,8 +243,9 @@ static void attend_small(const heed__attention_task *t) {
   }
 #endif
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
-                     t->slope == 0.0f && !t->has_sink && !t->visible && !t->padding && !t->bias &&
-                     !t->dropout_mask && !t->lse && !t->weights;
+                     t->slope == 0.0f && !t->has_sink && !t->intervals && !t->visible && !t->padding &&
+                     !t->bias && !t->dropout_mask && !t->lse && !t->stats && !t->weights;
+  if (t->soon) small_fetch(t->soon);
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }

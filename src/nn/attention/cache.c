@@ -1,6 +1,7 @@
 /* A module's key/value cache: what its settings say about the storage, and whether a given cache fits it. */
 #include "../nn.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define FUNCTION "new_cache"
@@ -8,6 +9,35 @@
 /* Keys before its own that a query sees; -1: all, as with a window that is as wide as the context. */
 static int64_t window_left_of(const heed__attention_module *a) {
   return a->window.has_left && a->window.left < a->context_length ? a->window.left : -1;
+}
+
+static heed_status check_prefix(const heed__attention_module *a, const heed_kv_cache_config *c,
+                                int64_t window_left) {
+  const heed_kv_cache *prefix = c->prefix;
+  heed_context *ctx = a->base.context;
+  HEED__MAY_ENTER(ctx, FUNCTION, prefix);
+  if (prefix->num_kv_heads != a->num_kv_heads || prefix->head_dim != a->head_dim)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      FUNCTION ": prefix has num_kv_heads %lld and head_dim %lld; they must be %lld and %lld",
+                      (long long)prefix->num_kv_heads, (long long)prefix->head_dim,
+                      (long long)a->num_kv_heads, (long long)a->head_dim);
+  if (prefix->window_left != window_left)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      FUNCTION ": prefix is for a window with left %lld; it must be that of the module, %lld "
+                               "(-1: none)",
+                      (long long)prefix->window_left, (long long)window_left);
+  if (prefix->batch != 1)
+    return heed__fail(ctx, HEED_SHAPE, FUNCTION ": prefix has a batch of %lld; it must be 1",
+                      (long long)prefix->batch);
+  if (prefix->dtype != c->dtype || prefix->int4 != (c->bits == 4))
+    return heed__fail(ctx, HEED_DTYPE, FUNCTION ": prefix is %s; it must be %s, the dtype of the cache",
+                      prefix->int4 ? "int4" : heed_dtype_name(prefix->dtype),
+                      c->bits == 4 ? "int4" : heed_dtype_name(c->dtype));
+  if (c->capacity > 0 && prefix->length > c->capacity)
+    return heed__fail(ctx, HEED_SHAPE,
+                      FUNCTION ": prefix has %lld tokens; it must have at most %lld, the capacity",
+                      (long long)prefix->length, (long long)c->capacity);
+  return HEED_OK;
 }
 
 heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config, heed_kv_cache **out) {
@@ -30,9 +60,20 @@ heed_status heed_kv_cache_new(heed_module *m, const heed_kv_cache_config *config
   if (c.capacity != 0 && (status = heed__check_positive(ctx, FUNCTION, "capacity", c.capacity)) != HEED_OK)
     return status;
   if ((status = heed__check_stored(ctx, FUNCTION, c.dtype)) != HEED_OK) return status;
+  if (c.bits != 0 && (c.bits != 4 || c.dtype != HEED_INT8))
+    return heed__fail(ctx, HEED_ARGUMENT, FUNCTION ": bits is %lld with %s; it must be 0, or 4 with int8",
+                      (long long)c.bits, heed_dtype_name(c.dtype));
   const int64_t window_left = window_left_of(a);
   if (window_left < 0 && c.capacity == 0) c.capacity = a->context_length;
-  return heed__kv_cache_new(ctx, FUNCTION, &c, a->num_kv_heads, a->head_dim, window_left, out);
+  if (c.prefix != NULL && (status = check_prefix(a, &c, window_left)) != HEED_OK) return status;
+  heed_kv_cache *made = NULL;
+  status = heed__kv_cache_new(ctx, FUNCTION, &c, a->num_kv_heads, a->head_dim, window_left, &made);
+  if (status == HEED_OK && c.prefix != NULL) status = heed__kv_cache_set_prefix(made, FUNCTION, c.prefix);
+  if (status == HEED_OK)
+    *out = made;
+  else
+    heed_kv_cache_free(made);
+  return status;
 }
 
 static heed_status fail_window(const heed_module *m, int64_t cached, int64_t left) {
@@ -42,8 +83,23 @@ static heed_status fail_window(const heed_module *m, int64_t cached, int64_t lef
       m->class->name, (long long)cached, (long long)left);
 }
 
+/* item: -1, if all have the same length. */
+static heed_status fail_full(const heed_module *m, const heed_kv_cache *cache, int64_t item, int64_t added,
+                             int64_t most, const char *limit) {
+  char which[48] = "the cache", whose[48] = "";
+  const int64_t length = cache->lengths[heed__max(item, 0)];
+  if (item >= 0) {
+    snprintf(which, sizeof which, "item %lld of the cache", (long long)item + 1);
+    snprintf(whose, sizeof whose, " for it");
+  }
+  return heed__fail(m->context, HEED_SHAPE,
+                    "%s: %s has %lld token%s and x has %lld%s; together they must be at most %lld, the %s",
+                    m->class->name, which, (long long)length, HEED__S(length), (long long)added, whose,
+                    (long long)most, limit);
+}
+
 heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
-                                     int64_t added) {
+                                     int64_t added, const int64_t *added_each) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const char *name = m->class->name;
   const int64_t window_left = window_left_of(a);
@@ -58,18 +114,79 @@ heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *
     return heed__fail(m->context, HEED_SHAPE, "%s: the cache has a batch of %lld; it must be %lld, that of x",
                       name, (long long)cache->batch, (long long)batch);
   }
-  if (cache->capacity > 0 && added > cache->capacity - cache->length) {
-    return heed__fail(
-        m->context, HEED_SHAPE,
-        "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, the capacity",
-        name, (long long)cache->length, HEED__S(cache->length), (long long)added, (long long)cache->capacity);
-  }
-  if (window_left < 0 && added > a->context_length - cache->length) {
-    return heed__fail(m->context, HEED_SHAPE,
-                      "%s: the cache has %lld token%s and x has %lld; together they must be at most %lld, "
-                      "the context_length",
-                      name, (long long)cache->length, HEED__S(cache->length), (long long)added,
-                      (long long)a->context_length);
+  const bool even = added_each == NULL && heed__kv_cache_is_even(cache);
+  for (int64_t i = 0; i < (even ? 1 : batch); i++) {
+    const int64_t length = cache->lengths[i], item = even ? -1 : i;
+    if (added_each != NULL) added = added_each[i];
+    if (cache->capacity > 0 && added > cache->capacity - length)
+      return fail_full(m, cache, item, added, cache->capacity, "capacity");
+    if (window_left < 0 && added > a->context_length - length)
+      return fail_full(m, cache, item, added, a->context_length, "context_length");
   }
   return HEED_OK;
+}
+
+/* ---- What keys depend on ---- */
+
+int64_t heed__module_cache_window(const heed_module *m) {
+  return window_left_of((const heed__attention_module *)m);
+}
+
+static void describe_positions(const heed__attention_module *a, char *text, size_t size) {
+  const heed_rope_config *r = &a->rope;
+  if (!a->rotary) {
+    snprintf(text, size, "%s", a->alibi ? "alibi" : "none");
+    return;
+  }
+  snprintf(text, size,
+           "rope base=%s interleaved=%d dims=%lld scaling=%d factor=%s original=%lld beta=%s,%s "
+           "attention_factor=%s freq_factors=%s,%s",
+           HEED__G(r->base), (int)r->interleaved, (long long)(r->dims > 0 ? r->dims : a->head_dim),
+           (int)r->scaling, HEED__G(r->factor), (long long)r->original_context_length, HEED__G(r->beta_fast),
+           HEED__G(r->beta_slow), HEED__G(r->attention_factor), HEED__G(r->low_freq_factor),
+           HEED__G(r->high_freq_factor));
+}
+
+/* One product of a row of the weight with 1, -1, 1, … in groups of changing length. */
+static heed_status probe_row(const heed_module *linear, const char *function, const heed_tensor *x,
+                             int64_t row, float *out) {
+  heed_context *ctx = linear->context;
+  const heed__slot *scale_slot = heed__module_slot(linear, HEED__SCALE);
+  heed_tensor weight, scale, *y = NULL;
+  heed__alias_on_stack(&weight, linear->slots[0].parameter);
+  heed__narrow_on_stack(&weight, 0, row, 1);
+  heed_status status;
+  if (weight.dtype == HEED_INT8 && scale_slot != NULL) {
+    heed__alias_on_stack(&scale, scale_slot->parameter);
+    heed__narrow_on_stack(&scale, 0, row, 1);
+    status = heed__linear_int8(ctx, function, x, &weight, &scale, NULL, &y);
+  } else {
+    status = heed__linear(ctx, function, x, &weight, NULL, &y);
+  }
+  if (status == HEED_OK) *out = *(const float *)(const void *)y->data;
+  heed_tensor_free(y);
+  return status;
+}
+
+heed_status heed__module_cache_origin(const heed_module *m, const char *function, heed__kv_origin *origin) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  const heed_module *linear = m->slots[1].module; /* W_key */
+  heed_context *ctx = m->context;
+  memset(origin, 0, sizeof *origin);
+  describe_positions(a, origin->positions, sizeof origin->positions);
+  if (strcmp(linear->class->name, "Linear") != 0) return HEED_OK;
+  const heed_tensor *weight = linear->slots[0].parameter;
+  const int64_t rows = weight->shape[0], columns = weight->shape[1];
+  heed_tensor *x = NULL;
+  if (rows == 0 || columns == 0) return HEED_OK;
+  const heed__recorder *recorder = heed__pause_recording(ctx);
+  heed_status status = heed__tensor_new(ctx, function, HEED_FLOAT32, 2, (const int64_t[]){1, columns}, &x);
+  for (int64_t i = 0; status == HEED_OK && i < columns; i++)
+    ((float *)(void *)x->data)[i] = (i ^ i / 3 ^ i / 7) % 2 == 0 ? 1.0f : -1.0f;
+  for (int i = 0; status == HEED_OK && i < HEED__KV_PROBED; i++)
+    status = probe_row(linear, function, x, i * rows / HEED__KV_PROBED, &origin->probe[i]);
+  origin->probed = status == HEED_OK;
+  heed_tensor_free(x);
+  heed__resume_recording(ctx, recorder);
+  return status;
 }

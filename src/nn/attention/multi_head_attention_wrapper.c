@@ -80,7 +80,7 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
   int64_t *chosen = NULL, chosen_count = count;
   heed__result result = {0};
   int64_t shape[3];
-  heed_status status = heed__attention_check_input(m, x);
+  heed_status status = heed__attention_check_input(m, x, options);
   if (status != HEED_OK) return status;
   memcpy(shape, x->shape, (size_t)x->ndim * sizeof *shape);
   shape[x->ndim - 1] = a->d_out * count;
@@ -116,8 +116,14 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
   for (int i = 0; i < count; i++) {
     heed_tensor part, *into = &part; /* the columns of head i */
     heed_tensor mask;
+    heed_mask *of_head = NULL;
     heed_forward_options own = *options;
     if ((status = mask_of_head(m, &own.attn_mask, i, count, &mask)) != HEED_OK) goto done;
+    if (options->mask != NULL) {
+      status = heed__mask_of_head(options->mask, m->class->name, i, count, &of_head);
+      if (status != HEED_OK) goto done;
+      own.mask = of_head;
+    }
     if (!recorded) {
       heed__alias_on_stack(&part, result.tensor);
       part.shape[part.ndim - 1] = a->d_out;
@@ -132,6 +138,7 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
     }
     status = heed_module_forward(list->slots[i].module, x, &own, recorded ? &outputs[i] : &into,
                                  taps != NULL && is_chosen(i, chosen, chosen_count) ? &found[i] : NULL);
+    heed_mask_release(of_head);
     if (status != HEED_OK) goto done;
   }
   if (taps == NULL) goto done;

@@ -203,8 +203,10 @@ static heed_status values_of(heed__own_pass *pass, bool row_major, heed_tensor *
   const heed_tensor *v = p->operands.v;
   const char *name = p->m->class->name;
   heed_status status = HEED_OK;
-  if (v->dtype != HEED_FLOAT32) {
-    status = heed__tensor_new(pass->context, name, HEED_FLOAT32, v->ndim, v->shape, made);
+  if (v->dtype != HEED_FLOAT32 || p->ragged) {
+    const int64_t of_items[] = {p->operands.item_count, v->shape[0], p->span.length, v->shape[v->ndim - 1]};
+    status = heed__tensor_new(pass->context, name, HEED_FLOAT32, p->ragged ? 4 : v->ndim,
+                              p->ragged ? of_items : v->shape, made);
     if (status == HEED_OK && !heed__kv_span_read(&p->span, HEED__KV_VALUES, *made))
       status = heed__stopped(pass->context, name);
   } else if (row_major) {

@@ -35,9 +35,10 @@ static void release_parts(heed__attention_stages *p) {
 
 static heed_status retain_inputs(heed__attention_stages *p) {
   const heed_tensor **inputs[] = {&p->options.attn_mask, &p->options.key_padding_mask, &p->options.kv_lengths,
-                                  &p->from[0]};
+                                  &p->options.lengths,   &p->options.key_lengths,      &p->from[0]};
   heed_status status = HEED_OK;
-  for (int i = 0; i < 4 && status == HEED_OK; i++) status = retain(p, inputs[i]);
+  p->mask_reference = heed_mask_retain((heed_mask *)(uintptr_t)p->options.mask);
+  for (int i = 0; i < 6 && status == HEED_OK; i++) status = retain(p, inputs[i]);
   for (int i = 1; i < 3 && status == HEED_OK; i++) {
     if (p->options.key == NULL)
       p->from[i] = p->from[0];
@@ -65,6 +66,7 @@ static void set_operands(heed__attention_stages *p) {
       .v = &p->view[2],
       .options = {.size = sizeof p->operands.options,
                   .attn_mask = p->options.attn_mask,
+                  .mask = p->options.mask,
                   .is_causal = a->causal,
                   .window = a->window,
                   .scale = a->scale,
@@ -76,6 +78,8 @@ static void set_operands(heed__attention_stages *p) {
       .no_heads = a->one_head,
       .same_tokens = p->options.key == NULL,
       .key_padding_mask = p->options.key_padding_mask,
+      .lengths = p->options.cache == NULL ? p->options.lengths : NULL, /* with a cache: p->added */
+      .key_lengths = p->options.key_lengths,
       .found = p->taps,
   };
   if (p->taps != NULL) {
@@ -93,13 +97,19 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   heed_status status;
   p->m = m;
   p->options = *options;
+  p->added = NULL;
+  p->taps = taps;
   if ((status = heed__stages_choose_tokens(p, x)) != HEED_OK) return status;
-  if ((status = heed__stages_check_cache(p, x)) != HEED_OK) return status;
+  if (options->lengths != NULL && options->cache != NULL)
+    if ((status = heed__stages_read_lengths(p)) != HEED_OK) return status;
+  if ((status = heed__stages_check_cache(p, x)) != HEED_OK) {
+    heed__release(m->context, p->added);
+    return status;
+  }
   const heed_module *dropout = heed__module_part(m, "dropout");
   p->out_proj = heed__module_part(m, "out_proj");
   p->options.generator = heed__generator(m->context, options->generator);
   p->out = out;
-  p->taps = taps;
   p->wanted = taps != NULL ? heed__wanted_bits(options->wanted, ~0u) : 0;
   if (options->wanted == NULL) p->wanted &= ~(1u << HEED__TAP_biased_logits);
   p->scratch = scratch;
@@ -107,28 +117,34 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   if (p->rotary) p->rope = ((const heed__attention_module *)m)->rope;
   p->dropout = dropout != NULL && !heed__is_own(dropout, true) ? heed__dropout_active(dropout) : 0;
   p->past = options->cache != NULL ? heed_kv_cache_length(options->cache) : 0;
+  p->ragged = options->cache != NULL && (p->added != NULL || !heed__kv_cache_is_even(options->cache));
   for (int i = 0; i < 3; i++) {
     p->part[i] = m->slots[i].module;
     p->projected[i] = NULL;
   }
   p->norm[0] = heed__module_part(m, "q_norm");
   p->norm[1] = heed__module_part(m, "k_norm");
-  p->made[0] = p->made[1] = p->heads = NULL;
+  p->made[0] = p->made[1] = p->heads = p->turned = p->positions[0] = p->positions[1] = NULL;
+  p->turned_rows = 0;
   p->into_view = &p->into;
   p->result = (heed__result){0};
-  p->spans = p->normed = false;
+  p->spans = p->normed = p->apart = false;
   p->retained_count = 0;
+  p->mask_reference = NULL;
   p->open = 0;
   p->piece = 0;
   if (scratch != NULL) {
     set_operands(p);
-    return HEED_OK;
+    status = heed__stages_make_positions(p);
+    if (status != HEED_OK) heed__attention_stages_end(p, status);
+    return status;
   }
   retain_parts(p);
   if ((status = retain_inputs(p)) == HEED_OK) {
     set_operands(p);
     status = retain(p, &p->operands.options.sinks);
   }
+  if (status == HEED_OK) status = heed__stages_make_positions(p);
   if (status != HEED_OK) heed__attention_stages_end(p, status);
   return status;
 }
@@ -232,16 +248,27 @@ static heed_status begin_cache(heed__attention_stages *p) {
   heed__attention_operands *operands = &p->operands;
   const bool batched = p->view[1].ndim == 4;
   heed__kv_span *span = &p->span;
-  heed_status status =
-      heed__kv_span_begin(p->options.cache, p->m->class->name, p->view[1].shape[p->view[1].ndim - 2], span);
+  p->apart = heed__stages_keep_apart(p);
+  heed_status status = heed__kv_span_begin(p->options.cache, p->m->class->name,
+                                           p->view[1].shape[p->view[1].ndim - 2], p->added, p->apart, span);
   if (status != HEED_OK) return status;
   p->spans = true;
+  if (p->past == 0) { /* the first tokens of the cache */
+    status = heed__module_cache_origin(p->m, p->m->class->name, &p->options.cache->origin);
+    if (status != HEED_OK) return status;
+  }
+  if (p->options.cache->int4) {
+    if ((status = heed__stages_begin_turned(p)) != HEED_OK) return status;
+    heed__stages_view_heads(&p->packed[0], p->turned, (const heed__attention_module *)p->m);
+    operands->q = &p->packed[0];
+  }
   operands->k = heed__kv_span_view(span, HEED__KV_KEYS, batched, &p->cached[0]);
   operands->v = heed__kv_span_view(span, HEED__KV_VALUES, batched, &p->cached[1]);
   if (operands->k->dtype == HEED_INT8) {
     operands->k_scale = heed__kv_span_view(span, HEED__KV_KEY_SCALES, batched, &p->cached[2]);
     operands->v_scale = heed__kv_span_view(span, HEED__KV_VALUE_SCALES, batched, &p->cached[3]);
   }
+  if (p->ragged || p->apart) return heed__stages_begin_items(p);
   operands->offset = span->past - span->skipped;
   return heed__stages_skip_keys(p);
 }
@@ -259,13 +286,13 @@ static heed_status new_taps(const heed__attention_stages *p) {
   for (int i = 0; i < 2 && status == HEED_OK; i++) {
     if (!(p->wanted >> (HEED__TAP_keys + i) & 1)) continue;
     heed_tensor **out = i == 0 ? &p->taps->keys : &p->taps->values;
-    const heed_tensor *view = &p->view[1 + i], *k = p->operands.k;
+    const heed_tensor *view = &p->view[1 + i];
     if (!p->spans) {
       status = heed__tensor_from_view(ctx, name, view, out);
       continue;
     }
     memcpy(shape, view->shape, (size_t)view->ndim * sizeof *shape);
-    shape[view->ndim - 2] = k->shape[k->ndim - 2];
+    shape[view->ndim - 2] = p->span.length;
     status = heed__tensor_new(ctx, name, HEED_FLOAT32, view->ndim, shape, out);
   }
   return status;
@@ -305,14 +332,20 @@ static heed_status begin_attention(heed__attention_stages *p) {
     status =
         new_buffer(p, p->scratch != NULL ? &p->scratch->heads : NULL, like->ndim, like->shape, &p->heads);
   } else {
-    const heed_tensor *inputs[] = {p->options.attn_mask, p->options.key_padding_mask, p->options.kv_lengths,
-                                   operands->options.sinks};
-    status = heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32, like->ndim,
-                                like->shape, false, 4, inputs);
+    const heed_tensor *inputs[] = {p->options.attn_mask,  p->options.key_padding_mask,
+                                   p->options.kv_lengths, operands->options.sinks,
+                                   p->options.lengths,    p->options.key_lengths};
+    status = p->ragged || p->apart || p->turned != NULL
+                 ? heed__result_begin_row_major(ctx, operands->function, &p->result, p->out, HEED_FLOAT32,
+                                                like->ndim, like->shape, 6, inputs)
+                 : heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32, like->ndim,
+                                      like->shape, false, 6, inputs);
   }
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
                           (const heed__attention_module *)p->m);
+  if (p->ragged || p->apart) heed__stages_pack_into(p);
+  if (p->apart) return heed__stages_prefix_begin(p);
   return heed__attention_plan_begin(ctx, &p->plan, operands,
                                     p->scratch != NULL ? &p->scratch->attention : NULL, &p->into_view);
 }
@@ -338,14 +371,16 @@ heed_status heed__attention_stage_begin(heed__attention_stages *p, int stage) {
   return status;
 }
 
-/* Whether queries or keys are normalised or rotated here; a norm that was applied elsewhere is NULL. */
-static bool has_shaping(const heed__attention_stages *p) {
-  return p->norm[0] != NULL || p->norm[1] != NULL || p->rotary;
-}
-
 static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) {
   if (stage <= HEED__STAGE_VALUES) return &p->linear[stage];
   return stage == HEED__STAGE_OUT && p->out_proj != NULL ? &p->linear[3] : NULL;
+}
+
+static heed_status run_attention(heed__attention_stages *p, bool *done) {
+  if (p->apart) return heed__stages_prefix_run(p, done);
+  *done = heed__attention_plan_run(&p->plan);
+  if (*done && p->turned != NULL && !p->operands.maps_only) heed__stages_turn_output(p, done);
+  return HEED_OK;
 }
 
 heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool *done) {
@@ -354,8 +389,8 @@ heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool
   if (linear != NULL)
     *done = heed__linear_run(p->m->context, linear);
   else if (stage == HEED__STAGE_ATTENTION)
-    *done = heed__attention_plan_run(&p->plan);
-  else if (stage == HEED__STAGE_SHAPE && has_shaping(p))
+    return run_attention(p, done);
+  else if (stage == HEED__STAGE_SHAPE && heed__stages_has_shaping(p))
     return heed__stages_run_shape(p, done);
   else if (stage == HEED__STAGE_CACHE && p->spans)
     return heed__stages_run_cache(p, done);
@@ -366,11 +401,14 @@ static heed_status end_stage(heed__attention_stages *p, int stage, heed_status s
   heed_context *ctx = p->m->context;
   heed__linear_work *linear = linear_of_stage(p, stage);
   p->open &= ~(1u << stage);
-  p->piece = 0;
+  p->piece = p->turned_rows = 0;
   if (linear != NULL) return heed__linear_end(ctx, linear, status);
   if (stage != HEED__STAGE_ATTENTION) return status;
   if (status == HEED_OK && p->spans && p->taps != NULL) read_span(p);
-  status = heed__attention_plan_end(&p->plan, status);
+  if (p->apart)
+    heed__stages_prefix_end(p);
+  else
+    status = heed__attention_plan_end(&p->plan, status);
   return p->out_proj == NULL ? heed__result_end(ctx, &p->result, status) : status;
 }
 
@@ -388,33 +426,14 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
     heed__kv_span_end(&p->span);
   }
   for (int i = 0; i < 2; i++) heed_tensor_free(p->made[i]);
+  for (int i = 0; i < 2; i++) heed_tensor_free(p->positions[i]);
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
+  heed_tensor_free(p->turned);
+  heed__release(p->m->context, p->added);
   for (int i = 0; i < p->retained_count; i++) heed_tensor_free(p->retained[i]);
+  heed_mask_release(p->mask_reference);
   if (p->scratch == NULL) release_parts(p);
-}
-
-/* ---- Progress ---- */
-
-double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
-  switch (stage) {
-  case HEED__STAGE_SHAPE: return has_shaping(p) ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
-  case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
-  case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
-    return 2 * (double)p->view[0].numel * (double)p->operands.k->shape[p->operands.k->ndim - 2];
-  case HEED__STAGE_OUT:
-    return p->out_proj == NULL ? 0
-                               : (double)p->heads->numel * (double)p->out_proj->slots[0].parameter->shape[0];
-  default:
-    return (double)p->projected[stage]->numel * (double)p->from[stage]->shape[p->from[stage]->ndim - 1];
-  }
-}
-
-double heed__attention_stage_progress(const heed__attention_stages *p, int stage) {
-  if (stage == HEED__STAGE_ATTENTION) return heed__attention_plan_progress(&p->plan);
-  if (stage == HEED__STAGE_OUT) return p->out_proj != NULL ? heed__linear_progress(&p->linear[3]) : 0;
-  if (stage <= HEED__STAGE_VALUES) return heed__linear_progress(&p->linear[stage]);
-  return heed__stages_pieces_progress(p, stage);
 }
 
 /* ---- All stages at once ---- */
