@@ -107,6 +107,7 @@ typedef struct heed__attention_plan {
   int head_dims; /* 1, or 0 if the leading dimensions are all batch */
   int batch_ndim;
   int64_t query_heads, key_heads, query_length, key_length, head_size, value_size;
+  int64_t most_queries;              /* of a head: l, or of the longest packed sequence */
   int64_t group, heads;              /* hq / hkv, batch · hq */
   int64_t past;                      /* past keys among s */
   int64_t offset;                    /* of query positions, without lengths */

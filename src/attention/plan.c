@@ -297,8 +297,8 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
-  if (!p->drops && !p->operands->maps_only && !p->packed && heed__attention_is_decode(p)) {
-    if (heed__wants_weights_only(p)) {
+  if (!p->drops && !p->operands->maps_only && heed__attention_is_decode(p)) {
+    if (heed__wants_weights_only(p) && !(p->packed && p->map_queries)) {
       p->decodes_weights = true;
       p->tapped = false;
     }
