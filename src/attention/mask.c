@@ -206,7 +206,7 @@ static heed_status read_intervals(heed_context *ctx, const char *function, const
                         "%s: interval %lld of query %lld begins at key %lld, and one before it ends at key "
                         "%lld; intervals must be in order and must not overlap",
                         function, (long long)k + 1, (long long)query + 1, (long long)first, (long long)end);
-    if (heed__is_due_at(&ctx->pace, query * r + k)) return heed__stopped(ctx, function);
+    if (heed__is_due_at(&ctx->pace, k)) return heed__stopped(ctx, function);
     if (last < first) continue;
     *to++ = first - 1;
     *to++ = end = last;
@@ -228,6 +228,7 @@ static heed_status copy_intervals(heed_context *ctx, const char *function, const
       left /= t->shape[d];
     }
     for (int64_t i = 0; i < l; i++, pairs += 2 * r) {
+      if (heed__is_due(&ctx->pace)) return heed__stopped(ctx, function);
       memset(pairs, 0, (size_t)(2 * r) * sizeof *pairs);
       const heed_status status = read_intervals(ctx, function, t, x + i * t->stride[lead], i, pairs);
       if (status) return status;
