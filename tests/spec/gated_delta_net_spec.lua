@@ -222,6 +222,13 @@ GatedDeltaNet(
     other(x, { cache = cache })
     fails("GatedDeltaNet: cache is one of a module with other sizes; use this module's new_cache", m, x,
       { cache = cache })
+    fails("reorder: indices[1] is the number 1.5; it must be an integer", cache.reorder, cache, { 1.5 })
+    fails("reorder: element 2 of indices is 3; it must be from 1 to 2, the batch size", cache.reorder, cache, { 1, 3 })
+    fails("reorder: element 1 of indices is -1; it must be from 1 to 2, the batch size", cache.reorder, cache, { -1 })
+    fails("reorder: indices is a tensor of shape [0] and dtype int64; it must be a list of items of the batch",
+      cache.reorder, cache, {})
+    fails("reorder: element 1 of indices is 3; it must be from 1 to 2, the batch size", cache.reorder, m:new_cache(2),
+      { 3 })
     fails("new_cache: batch is the number 0; it must be an integer, at least 1", m.new_cache, m, 0)
     fails("a heed.StateCache has no field 'size'; it has length, batch, conv_state, state, clone, reset and reorder",
       function() return cache.size end)

@@ -58,7 +58,8 @@ typedef struct attend_strip {
 typedef struct seen {
   int64_t first, begin, count;
   int64_t low, sure_first, sure_last, high;
-  const float *values; /* [count, columns]; only rows from `begin` on are set */
+  const float *values; /* [count, columns], rows value_row apart; only rows from `begin` on are set */
+  ptrdiff_t value_row;
   uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];
 } seen;
 
@@ -170,6 +171,14 @@ static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n
   }
 }
 
+/* Prefetches the queries and outputs of the strip after s. */
+static void fetch_next(const heed__attention_task *t, const attend_strip *s) {
+  const int64_t next = t->first + s->row + ATTEND_STRIP, last = heed__min(next + ATTEND_STRIP, t->last);
+  if (t->q_column == 1) fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->head_size, next, last);
+  for (int64_t i = next; i < last && t->out_column == 1; i++)
+    for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
+}
+
 /* Packs the keys of a block in tiles, dimension by dimension; keys that do not exist become zeros. */
 static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
@@ -196,14 +205,20 @@ static void pack_keys(const attend_work *a, const seen *e) {
   }
 }
 
+/* Whether rows of values can be read where they are. */
+static bool are_values_aligned(const heed__attention_task *t, const seen *e, const void *first) {
+  const ptrdiff_t line = HEED__ALIGNMENT / sizeof(float);
+  return t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row % line == 0 &&
+         t->value_size % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
+         (uintptr_t)first % HEED__ALIGNMENT == 0;
+}
+
 /* The values of a block in the layout that the kernel needs: where they are, or the scratch if they must be
  * packed. */
 static const float *values_of_block(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
-  const bool in_place = t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row == a->columns &&
-                        t->value_size % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
-                        (uintptr_t)first % HEED__ALIGNMENT == 0;
+  const bool in_place = t->v_row == a->columns && are_values_aligned(t, e, first);
   return in_place ? first : a->values;
 }
 
@@ -218,6 +233,8 @@ static void pack_values(const attend_work *a, const seen *e) {
   for (int64_t j = e->begin; j < e->count; j++) {
     float *to = a->values + j * a->columns;
     int64_t c = 0;
+    if (t->v_column == 1 && j + 8 < e->count)
+      fetch_rows(first, t->v_dtype, t->v_row, t->value_size, j + 8, j + 9);
     if (t->v_dtype != HEED_FLOAT32) {
       const float scale = t->v_scale ? t->v_scale[(e->first + j) * t->v_scale_row] : 1.0f;
       widen_row(to, element_at(first, t->v_dtype, j * t->v_row), t->v_dtype, t->v_column, scale,
@@ -237,10 +254,14 @@ static void pack_values(const attend_work *a, const seen *e) {
 
 /* Packs the keys and values of the block unless they are packed. */
 static void pack_block(const attend_work *a, seen *e) {
-  e->values = values_of_block(a, e);
+  const heed__attention_task *t = a->t;
+  const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
+  const bool in_place = are_values_aligned(t, e, first);
+  e->values = in_place ? first : a->values;
+  e->value_row = in_place ? t->v_row : (ptrdiff_t)a->columns;
   if (*a->packed == e->first) return;
   pack_keys(a, e);
-  if (e->values == a->values) pack_values(a, e);
+  if (!in_place) pack_values(a, e);
   *a->packed = e->first;
 }
 
@@ -252,6 +273,13 @@ static bool are_finite(const float *x, int64_t n) {
     for (int k = 0; k < 4 && i + k * V_LANES < n; k++)
       zero[k] = v_fma(v_load(x + i + k * V_LANES), v_zero(), zero[k]);
   return v_mask_bits(v_isnan(v_add(v_add(zero[0], zero[1]), v_add(zero[2], zero[3])))) == 0;
+}
+
+static bool are_finite_rows(const float *x, ptrdiff_t row, int64_t rows, int64_t columns) {
+  if (row == columns) return are_finite(x, rows * columns);
+  for (int64_t i = 0; i < rows; i++)
+    if (!are_finite(x + i * row, columns)) return false;
+  return true;
 }
 
 /* ---- Masks ---- */
