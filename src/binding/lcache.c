@@ -50,8 +50,11 @@ static int new_cache(lua_State *L) {
   if (!lua_isnil(L, CAPACITY) && config.capacity < 1)
     lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
   const heed_kv_cache *like = lheed_opt_cache(L, PREFIX, function, "prefix");
-  if (!is_cache_dtype(L, DTYPE))
-    return lheed_bad_argument(L, DTYPE, function, "dtype", "'float32', 'bfloat16', 'float16', 'int8' or 'int4'");
+  if (!is_cache_dtype(L, DTYPE)) {
+    const char *what = lheed_push_what(L, DTYPE), *hint = lheed_push_hint(L, "dtype", DTYPE, 0, 0);
+    return lheed_error(L, "%s: dtype is %s; it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'%s", function,
+                       what, hint);
+  }
   if (lua_type(L, DTYPE) == LUA_TSTRING && strcmp(lua_tostring(L, DTYPE), "int4") == 0) {
     config.dtype = HEED_INT8;
     config.bits = 4;

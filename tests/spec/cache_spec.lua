@@ -441,8 +441,9 @@ describe("new_cache", function()
     raises("new_cache: batch is 0; it must be at least 1", function() m:new_cache { batch = 0 } end)
     raises("new_cache: capacity is -1; it must be at least 1", function() m:new_cache { capacity = -1 } end)
     for _, dtype in ipairs { "int64", "int5" } do
-      raises(("new_cache: dtype is a string ('%s'); it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'"):format(
-        dtype), function() m:new_cache { dtype = dtype } end)
+      raises("new_cache: dtype is a string ('" .. dtype
+        .. "'); it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'",
+        function() m:new_cache { dtype = dtype } end)
     end
     raises("new_cache: dtype is the number 4; it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'",
       function() m:new_cache { dtype = 4 } end)

@@ -113,22 +113,22 @@ describe("nn.GatedDeltaNet", function()
     local cache = m:new_cache { batch = 2 }
     m(heed.randn(2, 5, 10), { cache = cache })
     local conv_state, state = cache.conv_state, cache.state
-    local function fails(message, given)
+    local function refuses(message, given)
       local ok, found = pcall(function() return m:new_cache(given) end)
       assert.is_false(ok)
       assert.is_truthy(found:find("new_cache: " .. message, 1, true), found)
     end
-    fails("state is nil; it must be a tensor; conv_state and state are given together, as another cache has them",
+    refuses("state is nil; it must be a tensor; conv_state and state are given together, as another cache has them",
       { conv_state = conv_state, batch = 2 })
-    fails("conv_state is nil; it must be a tensor; conv_state and state", { state = state })
-    fails("conv_state is a tensor of shape [2, 32, 3] and dtype float32; it must be float32 [3, 32, 3]",
+    refuses("conv_state is nil; it must be a tensor; conv_state and state", { state = state })
+    refuses("conv_state is a tensor of shape [2, 32, 3] and dtype float32; it must be float32 [3, 32, 3]",
       { conv_state = conv_state, state = state, length = 5, batch = 3 })
-    fails("state is a tensor of shape [2, 4, 5, 3] and dtype float32; it must be float32 [2, 4, 3, 5]",
+    refuses("state is a tensor of shape [2, 4, 5, 3] and dtype float32; it must be float32 [2, 4, 3, 5]",
       { conv_state = conv_state, state = state:transpose(3, 4), length = 5 })
-    fails("state is a tensor of shape [2, 4, 3, 5] and dtype int64; it must be float32 [2, 4, 3, 5]",
+    refuses("state is a tensor of shape [2, 4, 3, 5] and dtype int64; it must be float32 [2, 4, 3, 5]",
       { conv_state = conv_state, state = state:long(), length = 5 })
-    fails("length is nil; it must be", { conv_state = conv_state, state = state })
-    fails("length is given without conv_state and state; give all three, or none", { length = 5 })
+    refuses("length is nil; it must be", { conv_state = conv_state, state = state })
+    refuses("length is given without conv_state and state; give all three, or none", { length = 5 })
   end)
 
   it("computes what plain loops compute", function()
