@@ -1,5 +1,5 @@
-/* The keys of a block that a strip of rows sees, in the fused attention kernel (attention.h). All masks become
- * one bit per row and key, so for each strip a block is skipped, fully visible, or partly visible. */
+/* The keys of a block that a strip of rows sees, in the fused attention kernel (attention.h). All masks
+ * become one bit per row and key, so for each strip a block is skipped, fully visible, or partly visible. */
 #ifndef HEED_VECTOR_ATTENTION_MASKS_H
 #define HEED_VECTOR_ATTENTION_MASKS_H
 
