@@ -4,6 +4,7 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local options_of, reset_cache, fail = core.modules.options, core.modules.reset_cache, E.fail
+local check_truncate = core.modules.check_truncate
 local save_caches, load_caches = core.modules.save_caches, core.modules.load_caches
 
 -- Keys of the raw fields: the caches of the layers, the number of tokens of each batch item in all of them, and whether
@@ -82,7 +83,8 @@ end
 function methods.truncate(self, n)
   local layers = check_self(self, "truncate")
   for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
-  for _, layer in ipairs(layers) do layer:truncate(n) end -- the first one raises, and nothing has changed
+  for _, layer in ipairs(layers) do check_truncate(layer, n) end -- their windows may differ
+  for _, layer in ipairs(layers) do layer:truncate(n) end
   self[LENGTHS] = layers[1].lengths
   return self
 end
