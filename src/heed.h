@@ -1058,6 +1058,23 @@ HEED_CALL heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor
                                             const heed_tensor *v, const heed_attention_options *options,
                                             heed_tensor **out, heed_attention_taps *taps);
 
+/** The same for packed sequences of different lengths, one after another, without padding: q [total, hq, d],
+ * k [total_keys, hkv, d], v [total_keys, hkv, dv], out [total, hq, dv]. lengths, int64 [b], are those of the
+ * sequences in q, and their sum is `total`; key_lengths likewise for k and v, NULL: as lengths. A query sees
+ * the keys of its own sequence alone, by positions that count within it: offset is its key length - its
+ * length. attn_mask broadcasts to [hq, total, s] with s the largest key length, as do the maps of taps, whose
+ * elements behind the keys of a sequence are 0 (logits, weights) or -inf (biased_logits); lse is [hq, total].
+ * Dropout draws for one sequence after another. Not with past keys and kv_lengths. Errors: as above, INDEX.
+ */
+HEED_CALL heed_varlen_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                const heed_tensor *v, const heed_tensor *lengths,
+                                const heed_tensor *key_lengths, const heed_attention_options *options,
+                                heed_tensor **out, heed_attention_taps *taps);
+/** Packs sequences x [b, n, ...] of these lengths, int64 [b], each from 0 to n: [total, ...]. unpack does the
+ * opposite, with zeros behind each sequence: n 0: the largest length. Errors: SHAPE, DTYPE, INDEX, MEMORY. */
+HEED_CALL heed_pack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths, heed_tensor **out);
+HEED_CALL heed_unpack(heed_context *ctx, const heed_tensor *x, const heed_tensor *lengths, int64_t n,
+                      heed_tensor **out);
 /** Attention over a part of the keys: *out as above, and *stats [..., hq, l, 2], for each query the largest
  * score that it sees (a sink counts as one) and the sum of e^(score - largest): what merging it with other
  * parts needs. The logarithm of the sum of e^score is stats[1] + log stats[2]. A query that sees neither a
@@ -1333,8 +1350,12 @@ typedef struct heed_forward_options {
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
   const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
   const heed_mask *mask;          /* over all keys, first the cache's, then those of x; or NULL */
-  const heed_tensor *lengths;     /* int64 [b]: the tokens of each item in x [total, d_in]; with a cache, and
-                                     without masks and taps */
+  const heed_tensor *lengths; /* int64 [b]: x is [total, d_in], packed sequences of these lengths, whose sum
+                                 is total, as for heed_varlen_attention. Rotary positions begin anew in
+                                 each; context_length is for each. attn_mask is [h, total, s]. Not together
+                                 with padding and kv_lengths. With a cache these are the new tokens of each
+                                 of its items, without attn_mask and taps */
+  const heed_tensor *key_lengths; /* the same for key [total_keys, kdim], with lengths */
 } heed_forward_options;
 
 /** Applies the module to x. options NULL: none. taps NULL: not requested; otherwise its size must be set, and

@@ -13,6 +13,7 @@ local may_be_null = {
   heed_rope = "positions config", heed_kv_cache_new = "config", heed_set_log = "log",
   heed_module_set_window = "window", heed_module_set_rope = "rope", heed_backward = "dy", heed_grad = "dy",
   heed_tensor_set_grad = "grad", heed_clip_grad_norm = "norm", heed_linear_cross_entropy = "bias",
+  heed_varlen_attention = "key_lengths",
 }
 -- Functions that free or release their first argument.
 local function takes(name) return name:find("_free$") or name:find("_release$") end
@@ -28,7 +29,7 @@ local counted = { heed_module = true, heed_mask = true }
 -- Tensors by the name of the argument.
 local tensors = {
   mask = "mask", condition = "mask", index = "whole", indices = "whole_row", ids = "whole", positions = "whole_row",
-  target = "whole_row",
+  target = "whole_row", lengths = "whole_row", key_lengths = "whole_row",
 }
 local by_function = {
   heed_linear_int8 = { weight = "int8_weight", scale = "scale" },

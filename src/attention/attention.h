@@ -22,11 +22,13 @@ typedef enum heed__tap {
 } heed__tap;
 enum { HEED__TAP_MAPS = HEED__TAP_biased_logits + 1 };
 
-/* The rows of a batch item. Its last query is at the position of its last key. */
+/* The rows of a batch item or packed sequence. A unit is a head of an item with at most plan.rows of its
+ * rows; units are numbered by item, then by head. */
 typedef struct heed__attention_item {
   int64_t first_query, query_length; /* of q and the output; from 0 */
   int64_t first_key, key_length;     /* of k, v and their scales */
   int64_t skipped;                   /* columns of masks before that of its first key */
+  int64_t unit;                      /* its first one; set by the plan */
 } heed__attention_item;
 
 /* The inputs of a call, whether from heed_scaled_dot_product_attention or from a module. */
@@ -43,9 +45,13 @@ typedef struct heed__attention_operands {
   const heed_tensor *k_scale, *v_scale; /* float32 [..., hkv, s]: the scale of each int8 row */
   /* Batch items of different lengths: q [hq, total, d], k [hkv, rows, d], v [hkv, rows, dv], the scales [hkv,
    * rows] and the output [hq, total, dv] have the rows of all items; masks and taps are those of [item_count,
-   * hq, longest l, longest s]. The list must live as long as the plan. NULL: the batch is a dimension. */
-  const struct heed__attention_item *items;
+   * hq, longest l, longest s]. The plan has its own copy of the list. NULL: the batch is a dimension. */
+  const heed__attention_item *items;
   int64_t item_count;
+  /* Packed sequences: int64 [b], whose sums are the rows of q and of k; key_lengths NULL: as lengths. Then
+   * there is no batch, rows of attn_mask and maps are those of q, and their keys count within the sequence.
+   */
+  const heed_tensor *lengths, *key_lengths;
   unsigned taps;                  /* bits of the taps to compute: maps, present_key, present_value */
   bool maps_only;                 /* the output is not written, and no numbers are drawn */
   const heed_taps_wanted *wanted; /* heads and queries of the maps; NULL: all. Read at the beginning */
@@ -89,7 +95,9 @@ typedef struct heed__decode_division {
 } heed__decode_division;
 
 /* A call from its checked operands to its tasks. A head is one query head of one batch item, numbered from 0
- * in the order of [batch..., hq]. Each `group` consecutive heads share a key head. */
+ * in the order of [batch..., hq]. Each `group` consecutive heads share a key head. Items or packed sequences
+ * are the batch items of heads; s is then the largest number of keys, and l that of queries, or if packed
+ * their sum. */
 typedef struct heed__attention_plan {
   heed_context *context;
   const heed__attention_operands *operands;
@@ -99,6 +107,7 @@ typedef struct heed__attention_plan {
   int head_dims; /* 1, or 0 if the leading dimensions are all batch */
   int batch_ndim;
   int64_t query_heads, key_heads, query_length, key_length, head_size, value_size;
+  int64_t most_queries;              /* of a head: l, or of the longest packed sequence */
   int64_t group, heads;              /* hq / hkv, batch · hq */
   int64_t past;                      /* past keys among s */
   int64_t offset;                    /* of query positions, without lengths */
@@ -108,6 +117,9 @@ typedef struct heed__attention_plan {
   heed_tensor *widened_mask; /* attn_mask with s keys; NULL if it had them */
   int32_t *intervals;        /* as in heed__attention_task, of all rows; NULL: none (intervals.c) */
   int64_t interval_count;
+  heed__attention_item *items; /* item_count of them and an end (varlen.c); NULL: the batch is a dimension */
+  int64_t item_count;
+  bool packed; /* masks and taps have the rows of q: no batch, l is the sum of the items' */
 
   /* Strides (strides.c) */
   const int64_t *lengths;      /* of head 0; or NULL */
@@ -139,12 +151,14 @@ typedef struct heed__attention_plan {
   uint8_t *found;       /* [scan_tasks] */
   bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
-  int64_t rows, blocks; /* of a task; tasks of a head */
-  float *scratch;       /* `area` floats for each slot, followed by the dropout_mask of a task */
+  int64_t rows, blocks; /* of a task, or of a unit; tasks of a head */
+  int64_t units, units_of_task; /* with items */
+  float *scratch;               /* `area` floats for each slot, followed by the dropout_mask of a task */
   size_t area;
   float *allocated[2]; /* `scratch` and decode.parts, unless the caller's buffer holds them */
-  /* in_order: the current task, the kernel's position in it, the number of dropout factors drawn for it. */
-  int64_t current, position, drawn;
+  /* in_order: the current task or unit, its item, the kernel's position in it, the number of dropout factors
+   * drawn for it. */
+  int64_t current, current_item, position, drawn;
   bool drawing;      /* `dropout` has begun */
   heed_tensor *kept; /* moved to operands->kept at the end */
 
@@ -266,8 +280,8 @@ HEED_MUST_USE
 bool heed__attention_merge(heed_context *ctx, heed__merge *merge, bool backward);
 
 /* What is recorded of a call beside its inputs. Its recorded inputs are those above, then kv_lengths,
- * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask.
- */
+ * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask
+ * and the lengths of packed sequences. */
 typedef struct heed__attention_values {
   heed_attention_options options; /* without tensors */
   int64_t offset;
@@ -281,6 +295,8 @@ enum {
   HEED__ATTENTION_RECORDED_K_SCALE,
   HEED__ATTENTION_RECORDED_V_SCALE,
   HEED__ATTENTION_RECORDED_MASK,
+  HEED__ATTENTION_RECORDED_ITEM_LENGTHS,
+  HEED__ATTENTION_RECORDED_ITEM_KEY_LENGTHS,
   HEED__ATTENTION_RECORDED
 };
 
@@ -331,6 +347,10 @@ heed_status heed__rope_config_read(heed_context *ctx, const char *function, cons
 HEED_MUST_USE
 heed_status heed__rope(heed_context *ctx, const char *function, const heed_tensor *x, int64_t offset,
                        const heed_rope_config *config, heed_tensor **out);
+/** heed_rope of x [..., n, d] at positions int64, which broadcast to [..., n]; *out may be x. */
+HEED_MUST_USE
+heed_status heed__rope_at(heed_context *ctx, const char *function, const heed_tensor *x,
+                          const heed_tensor *positions, const heed_rope_config *config, heed_tensor **out);
 /** The gradient of either: dy turned back. positions: those of heed_rope, or NULL for offset + 1, …. */
 HEED_MUST_USE
 heed_status heed__rope_gradient(heed_context *ctx, const char *function, const heed_tensor *dy,

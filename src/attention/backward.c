@@ -33,6 +33,7 @@ typedef struct heed__attention_gradient_run {
   float *scratch;
   size_t area;
   bool shared[HEED_MAX_DIMS + 1];       /* dimensions of forward.outer over which a set extends */
+  bool shares_items;                    /* it also extends over all packed sequences */
   int64_t sets, members, ranges, range; /* range: keys */
   heed__work work;
 } gradient_run;
@@ -92,6 +93,8 @@ static void divide_gradients(gradient_run *run) {
     run->shared[dim] = shares_gradient(run, dim);
     *(run->shared[dim] ? &run->members : &run->sets) *= p->outer[dim];
   }
+  run->shares_items = run->dmask && run->backward.task.bias_row == 0;
+  if (p->items) *(run->shares_items ? &run->members : &run->sets) *= p->item_count;
   const int64_t blocks = (p->key_length + HEED__BACKWARD_KEYS - 1) / HEED__BACKWARD_KEYS;
   const bool one_column = run->dmask && run->backward.task.bias_column == 0;
   if (!one_column && run->sets > 0)
@@ -111,6 +114,7 @@ static int64_t head_of_set(const gradient_run *run, int64_t set, int64_t member)
     *left = rest;
     size *= p->outer[dim];
   }
+  if (p->items) head += (run->shares_items ? member : set) * size;
   return head;
 }
 
@@ -122,12 +126,13 @@ static void set_task(const gradient_run *run, heed__attention_backward_task *g, 
   *t = p->task;
   heed__attention_move(t, p, head);
   heed__attention_move(&d, &run->backward, head);
-  g->delta = run->delta + head * p->query_length;
+  const int64_t row = heed__attention_first_row(p, head);
+  g->delta = run->delta + row;
   g->dout = d.out;
   g->dout_row = d.out_row;
   g->dout_column = d.out_column;
   g->kept_row = heed__attention_kept_words(p->key_length);
-  g->kept = run->kept ? run->kept + head * p->query_length * g->kept_row : NULL;
+  g->kept = run->kept ? run->kept + row * g->kept_row : NULL;
   g->kept_scale =
       p->operands->options.dropout_p < 1 ? 1.0f / (float)(1 - p->operands->options.dropout_p) : 0.0f;
   /* the operands of this plan are ours to write */
@@ -144,7 +149,7 @@ static void set_task(const gradient_run *run, heed__attention_backward_task *g, 
   g->dbias_column = d.bias_column;
   g->dslope = run->slopes ? &run->slopes[range * p->heads + head] : NULL;
   g->first = range * run->range;
-  g->last = heed__min(g->first + run->range, p->key_length);
+  g->last = heed__min(g->first + run->range, t->key_length);
 }
 
 static bool run_gradients(void *argument, int64_t i, int slot, int64_t *position) {
@@ -181,15 +186,15 @@ static bool sum_rows(void *argument, int64_t head, int slot, int64_t *position) 
   heed__attention_backward_task g = {0};
   set_task(run, &g, head, 0);
   const heed__attention_task *t = &g.forward;
-  float *delta = run->delta + head * p->query_length;
+  float *delta = run->delta + heed__attention_first_row(p, head);
   (void)slot;
-  for (int64_t i = *position; i < p->query_length; i++) {
+  for (int64_t i = *position; i < t->query_length; i++) {
     delta[i] = p->kernels->dot(g.dout + i * g.dout_row, g.dout_column, t->out + i * t->out_row, t->out_column,
                                (size_t)p->value_size);
-    if (run->dlse) delta[i] -= run->dlse[head * p->query_length + i];
+    if (run->dlse) delta[i] -= run->dlse[heed__attention_first_row(p, head) + i];
     if (run->sinks && t->lse[i] != -INFINITY && t->sink != -INFINITY)
       run->sinks[head] -= exp((double)t->sink - (double)t->lse[i]) * (double)delta[i];
-    if (i % BACKWARD_ROWS == BACKWARD_ROWS - 1 && i + 1 < p->query_length && heed__is_due(run->work.pace)) {
+    if (i % BACKWARD_ROWS == BACKWARD_ROWS - 1 && i + 1 < t->query_length && heed__is_due(run->work.pace)) {
       *position = i + 1;
       return false;
     }
@@ -210,7 +215,7 @@ static heed_status run_kernels(gradient_run *run) {
   const heed__attention_plan *p = &run->forward;
   const char *function = p->operands->function;
   const double work =
-      (double)p->heads * (double)p->query_length * (double)p->span * (double)(p->head_size + p->value_size);
+      (double)heed__attention_all_rows(p) * (double)p->span * (double)(p->head_size + p->value_size);
   const int workers = work < BACKWARD_WAKING ? 1 : heed__workers(ctx);
   heed_status status = heed__attention_scan_begin(&run->forward, workers);
   if (status) return status;
@@ -233,7 +238,7 @@ static heed_status run_kernels(gradient_run *run) {
   if (!status && !run->scratch)
     status = heed__fail_memory(ctx, function, heed__array_bytes((uint64_t)slots * run->area, sizeof(float)));
   if (!status) {
-    const size_t bytes = heed__array_bytes((uint64_t)(p->heads * p->query_length), sizeof *run->delta);
+    const size_t bytes = heed__array_bytes((uint64_t)heed__attention_all_rows(p), sizeof *run->delta);
     run->delta = heed__allocate(ctx, bytes);
     status =
         run->delta ? run_work(run, workers, p->heads, sum_rows) : heed__fail_memory(ctx, function, bytes);
@@ -281,7 +286,9 @@ static heed_status begin_gradients(gradient_run *run, heed__attention_operands *
                                     .options = {.attn_mask = run->dmask},
                                     .no_heads = operands->no_heads,
                                     .k_scale = operands->k_scale,
-                                    .v_scale = operands->v_scale};
+                                    .v_scale = operands->v_scale,
+                                    .lengths = operands->lengths,
+                                    .key_lengths = operands->key_lengths};
   run->backward.context = ctx;
   run->backward.operands = own;
   status = heed__attention_check(&run->backward);
@@ -370,11 +377,8 @@ static void free_run(gradient_run *run) {
   for (int i = 0; i < 5; i++) heed__release(run->ctx, blocks[i]);
   heed__attention_plan *const plans[] = {&run->forward, &run->backward};
   for (int i = 0; i < 2; i++) {
-    heed_tensor_free(plans[i]->widened_mask);
     heed__attention_scan_end(plans[i]);
-    heed__release(run->ctx, plans[i]->intervals);
-    heed_tensor_free(plans[i]->joined[0]);
-    heed_tensor_free(plans[i]->joined[1]);
+    if (plans[i]->context) heed__attention_free_operands(plans[i]);
   }
 }
 

@@ -93,23 +93,6 @@ static heed_status check_shapes(heed__attention_plan *p) {
   return HEED_OK;
 }
 
-/* The sizes of a call with items, whose operands its caller has made: one batch dimension, and the longest
- * item's numbers of queries and keys. */
-static void set_item_sizes(heed__attention_plan *p) {
-  const heed__attention_operands *operands = p->operands;
-  p->query_length = p->key_length = 0;
-  for (int64_t i = 0; i < operands->item_count; i++) {
-    p->query_length = heed__max(p->query_length, operands->items[i].query_length);
-    p->key_length = heed__max(p->key_length, operands->items[i].key_length);
-  }
-  p->batch_ndim = 1;
-  p->ndim = 4;
-  p->shape[0] = operands->item_count;
-  p->shape[1] = p->query_heads;
-  p->shape[2] = p->query_length;
-  p->shape[3] = p->value_size;
-}
-
 /* ---- Past keys and values ---- */
 
 /* past and x joined along their second to last dimension; their other sizes are equal. */
@@ -236,11 +219,12 @@ heed_status heed__attention_check(heed__attention_plan *p) {
   p->v = operands->v;
   p->offset = operands->offset;
   if ((status = check_shapes(p))) return status;
-  if (operands->items) set_item_sizes(p);
   if ((status = check_options(p))) return status;
   if (operands->options.past_key || operands->options.past_value) {
+    if (operands->lengths) return heed__attention_refuse_packed(p, "past_key");
     if ((status = add_past(p))) return status;
   }
+  if ((status = heed__attention_check_items(p))) return status;
   if ((status = heed__attention_check_masks(p))) return status;
   heed__attention_set_strides(p);
   return HEED_OK;

@@ -17,9 +17,36 @@ enum {
 
 /* ---- Of a mask value ---- */
 
-static bool same_for_all(const heed__attention_plan *p) {
-  const heed_tensor *lengths = p->operands->options.kv_lengths;
-  return !lengths || p->operands->same_tokens;
+/* The queries of an item, or of all if the batch is a dimension, and the keys before the first one that the
+ * mask counts, too. */
+static heed__mask_call call_of(const heed__attention_plan *p, const heed__attention_item *item,
+                               int64_t *skipped) {
+  *skipped = p->operands->skipped_keys + (item ? item->skipped : 0);
+  if (!item)
+    return (heed__mask_call){
+        .l = p->query_length, .s = p->key_length + *skipped, .offset = p->offset + *skipped};
+  const int64_t before = p->packed ? item->first_query : 0;
+  return (heed__mask_call){.l = item->query_length,
+                           .s = item->key_length + *skipped,
+                           .offset = heed__attention_offset_of(p, item) + *skipped,
+                           .before = before,
+                           .behind = p->query_length - before - item->query_length,
+                           .spare = p->key_length - item->key_length};
+}
+
+/* Whether kv_lengths shift the positions of queries. */
+static bool shifts(const heed__attention_plan *p) {
+  return p->operands->options.kv_lengths && !p->operands->same_tokens;
+}
+
+static heed_status check_mask_value(const heed__attention_plan *p, const heed_mask *mask) {
+  heed_status status = HEED_OK;
+  int64_t skipped;
+  for (int64_t i = 0; i < (p->items ? p->item_count : 1) && !status; i++) {
+    const heed__mask_call call = call_of(p, p->items ? &p->items[i] : NULL, &skipped);
+    status = heed__mask_check(p->context, p->operands->function, mask, &call, !shifts(p));
+  }
+  return status;
 }
 
 /* The sizes before l of the intervals, which broadcast to [batch..., hq]. */
@@ -29,7 +56,9 @@ static heed_status leading_sizes(const heed__attention_plan *p, const heed_mask 
   const int most = p->ndim - 2;
   *ndim = 0;
   bool fits = heed__mask_broadcast(mask, ndim, shape);
-  if (fits && !same_for_all(p) && p->batch_ndim > 0) {
+  if (fits && p->items && !p->packed)
+    fits = heed__broadcast(ndim, shape, 2, (const int64_t[]){p->item_count, 1});
+  if (fits && shifts(p) && p->batch_ndim > 0) {
     int64_t own[HEED_MAX_DIMS];
     const int dims = lengths->ndim + p->head_dims;
     for (int d = 0; d < dims; d++) own[d] = d < lengths->ndim ? lengths->shape[d] : 1;
@@ -49,15 +78,15 @@ static heed_status leading_sizes(const heed__attention_plan *p, const heed_mask 
       p->operands->function, heed__shape_text(have, *ndim, shape), heed__shape_text(need, most, p->shape));
 }
 
-/* The offset of the queries of the item of `lead`. */
-static int64_t offset_of_item(const heed__attention_plan *p, int ndim, const int64_t *lead) {
-  if (same_for_all(p)) return p->offset;
+/* By how much kv_lengths shift the queries of the item of `lead`. */
+static int64_t shift_of(const heed__attention_plan *p, int ndim, const int64_t *lead) {
+  if (!shifts(p)) return 0;
   const heed_tensor *lengths = p->operands->options.kv_lengths;
   const int batch = ndim - p->head_dims;
   const int64_t *x = (const int64_t *)(const void *)lengths->data;
   for (int d = 0; d < lengths->ndim && batch > 0; d++)
     if (lengths->shape[d] > 1) x += lead[batch - lengths->ndim + d] * lengths->stride[d];
-  return p->offset + *x - p->query_length;
+  return *x - p->query_length;
 }
 
 /* Stores a row without the keys before `skipped`. */
@@ -99,37 +128,67 @@ static heed_status new_intervals(heed__attention_plan *p, int ndim, const int64_
   return HEED_OK;
 }
 
+/* Intervals that are being stored. */
+typedef struct mask_writer {
+  const heed_mask *mask;
+  heed__mask_buffers buffers;
+  int ndim;
+  int64_t lead[HEED_MAX_DIMS], most;
+  int32_t *to;
+  int64_t rows; /* so far */
+} mask_writer;
+
+/* Stores the rows of an item, or of all if the batch is a dimension. False if stopped at a cancellation
+ * check.
+ */
+static bool store_rows(const heed__attention_plan *p, mask_writer *w, const heed__attention_item *item) {
+  int64_t skipped;
+  heed__mask_call call = call_of(p, item, &skipped);
+  call.offset += shift_of(p, w->ndim, w->lead);
+  for (int64_t i = 0; i < call.l; i++, w->to += 2 * w->most) {
+    const int32_t *x;
+    const int64_t n = heed__mask_row(w->mask, &call, w->ndim, w->lead, i, &w->buffers, &x);
+    store_row(w->to, w->most, x, n, skipped);
+    if ((++w->rows % 1024 == 0 || w->most > 64) && heed__is_due(&p->context->pace)) return false;
+  }
+  return true;
+}
+
+/* The rows of [..., l] for one index of the leading sizes. */
+static bool store_lead(const heed__attention_plan *p, mask_writer *w) {
+  if (p->packed) {
+    for (int64_t i = 0; i < p->item_count; i++)
+      if (!store_rows(p, w, &p->items[i])) return false;
+    return true;
+  }
+  const heed__attention_item *item = p->items ? &p->items[w->lead[w->ndim - 2]] : NULL;
+  if (!store_rows(p, w, item)) return false;
+  const int64_t spare = item ? p->query_length - item->query_length : 0;
+  memset(w->to, 0, (size_t)(spare * 2 * w->most) * sizeof *w->to);
+  w->to += spare * 2 * w->most;
+  return true;
+}
+
 heed_status heed__attention_add_mask(heed__attention_plan *p) {
   const heed_mask *mask = p->operands->options.mask;
   const char *function = p->operands->function;
-  const int64_t skipped = p->operands->skipped_keys;
-  heed__mask_call call = {p->query_length, p->key_length + skipped, p->offset + skipped};
-  heed_status status = heed__mask_check(p->context, function, mask, &call, same_for_all(p));
-  const int64_t most = heed__mask_most(mask);
-  if (status || most == 0) return status;
-  int ndim;
-  int64_t shape[HEED_MAX_DIMS + 2], lead[HEED_MAX_DIMS] = {0}, items = 1;
-  if ((status = leading_sizes(p, mask, &ndim, shape))) return status;
-  int32_t *to = NULL;
-  heed__mask_buffers buffers;
-  status = new_intervals(p, ndim, shape, p->query_length, most, heed__mask_buffer_words(most), &to);
+  mask_writer w = {.mask = mask, .most = heed__mask_most(mask)};
+  int64_t shape[HEED_MAX_DIMS + 2], leads = 1;
+  heed_status status = check_mask_value(p, mask);
+  if (status || w.most == 0) return status;
+  if ((status = leading_sizes(p, mask, &w.ndim, shape))) return status;
+  status = new_intervals(p, w.ndim, shape, p->query_length, w.most, heed__mask_buffer_words(w.most), &w.to);
   if (status) return status;
-  heed__mask_set_buffers(&buffers, to, most);
-  to = p->intervals;
-  for (int d = 0; d < ndim; d++) items *= shape[d];
-  for (int64_t item = 0; item < items; item++) {
-    int64_t rest = item;
-    for (int d = ndim - 1; d >= 0; d--) {
-      lead[d] = rest % shape[d];
+  heed__mask_set_buffers(&w.buffers, w.to, w.most);
+  w.to = p->intervals;
+  for (int d = 0; d < w.ndim; d++) leads *= shape[d];
+  for (int64_t i = 0; i < leads; i++) {
+    int64_t rest = i;
+    for (int d = w.ndim - 1; d >= 0; d--) {
+      w.lead[d] = rest % shape[d];
       rest /= shape[d];
     }
-    call.offset = offset_of_item(p, ndim, lead) + skipped;
-    for (int64_t i = 0; i < call.l; i++, to += 2 * most) {
-      const int32_t *x;
-      const int64_t n = heed__mask_row(mask, &call, ndim, lead, i, &buffers, &x);
-      store_row(to, most, x, n, skipped);
-      if (i % 1024 == 1023 && heed__is_due(&p->context->pace)) return heed__stopped(p->context, function);
-    }
+    if (!store_lead(p, &w)) return heed__stopped(p->context, function);
   }
   return HEED_OK;
 }
@@ -199,7 +258,7 @@ static bool run_scan(void *plan, int64_t task, int slot, int64_t *position) {
   const heed_tensor *x = &p->interval_header;
   const int ndim = x->ndim - 2, rows_dim = ndim;
   const int64_t rows = scan_rows(p), all = x->numel, l = x->shape[rows_dim];
-  const bool window = l == p->query_length && !p->lengths;
+  const bool window = l == p->query_length && !p->lengths && !p->items;
   uint8_t found = 0;
   (void)slot, (void)position;
   for (int64_t row = task * rows; row < heed__min((task + 1) * rows, all); row++) {
@@ -225,6 +284,8 @@ heed_status heed__attention_scan_begin(heed__attention_plan *p, int workers) {
   int64_t lead[HEED_MAX_DIMS], rows = 1;
   if (!p->task.visible || p->intervals || p->task.visible_column != 1 || p->key_length > INT32_MAX)
     return HEED_OK;
+  for (int64_t i = 0; i < p->item_count; i++)
+    if (p->items[i].skipped > 0) return HEED_OK; /* its columns are not those of the mask */
   for (int d = 0; d <= ndim; d++) {
     lead[d] = mask->stride[d] == 0 ? 1 : mask->shape[d];
     rows *= lead[d];

@@ -175,6 +175,8 @@ heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function) {
 void heed__kv_cache_clear_tails(heed_kv_cache *cache) {
   int64_t longest = 0;
   for (int64_t i = 0; i < cache->batch; i++) longest = heed__max(longest, held_rows(cache, i));
+  for (int64_t i = 0; i < cache->batch; i++)
+    if (held_rows(cache, i) < longest) cache->changes++; /* a span may have written there */
   for (int i = 0; i < HEED__KV_PARTS; i++) {
     const heed_tensor *part = cache->part[i];
     for (int64_t head = 0; part != NULL && head < part->shape[0] * part->shape[1]; head++) {

@@ -70,11 +70,12 @@ static void multiply_keys(const heed__kernels *kernels, const map_task *t, int64
     column = 1;
   }
   for (int64_t r = 0; t->head_size == 0 && r < rows; r++)
-    for (int64_t j = first; j < last; j++) out[r * t->key_length + j] = 0.0f;
+    for (int64_t j = first; j < last; j++) heed__attention_map_row(t, out, r)[j] = 0.0f;
   if (t->head_size == 0) return;
   (void)!kernels->gemm((size_t)rows, (size_t)(last - first), (size_t)t->head_size, t->q + query * t->q_row,
-                       t->q_row, t->q_column, k, column, row, NULL, out + first, (ptrdiff_t)t->key_length,
-                       NULL, NULL, NULL); /* never stops without a pace */
+                       t->q_row, t->q_column, k, column, row, NULL, out + first,
+                       (ptrdiff_t)(t->key_length + t->map_spare), NULL, NULL,
+                       NULL); /* never stops without a pace */
 }
 
 /* ---- Rows ---- */
@@ -199,7 +200,8 @@ bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_ta
   };
   const int products = products_of(map);
   const bool all = t->logits || t->capped_logits;
-  const int64_t s = t->key_length, keys = map_keys_of(t), steps = (s + keys - 1) / keys + 1;
+  const int64_t s = t->key_length, width = s + t->map_spare, keys = map_keys_of(t),
+                steps = (s + keys - 1) / keys + 1;
   float *x = t->scratch, *widened = x + map_row_floats(t);
   int64_t r = *position / steps, step = *position % steps;
   if (!queries && r < t->first) r = t->first;
@@ -216,11 +218,11 @@ bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_ta
       first = heed__max(first, step * keys);
       last = heed__min(last, ++step * keys);
       if (first >= last) continue;
-      multiply_keys(kernels, t, query, rows, first, last, widened, map[products] + r * s);
+      multiply_keys(kernels, t, query, rows, first, last, widened, map[products] + r * width);
     } else {
       for (int64_t i = 0; i < rows; i++) {
         float *row[HEED__TAP_MAPS];
-        for (int m = 0; m < HEED__TAP_MAPS; m++) row[m] = map[m] ? map[m] + (r + i) * s : NULL;
+        for (int m = 0; m < HEED__TAP_MAPS; m++) row[m] = map[m] ? map[m] + (r + i) * width : NULL;
         map_row(kernels, t, query + i, row[products], x, row,
                 t->dropout_mask ? t->dropout_mask + (query + i - t->first) * s : NULL);
       }

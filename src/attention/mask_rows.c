@@ -44,15 +44,18 @@ bool heed__mask_broadcast(const heed_mask *m, int *ndim, int64_t *shape) {
 
 static heed_status check_intervals(heed_context *ctx, const char *function, const int64_t *c,
                                    const heed__mask_call *call) {
-  if (c[3] != 1 && c[3] != call->l)
-    return heed__fail(
-        ctx, HEED_SHAPE, "%s: mask.intervals is for %lld quer%s, and there %s %lld; make it for that number",
-        function, (long long)c[3], c[3] == 1 ? "y" : "ies", HEED__ARE(call->l), (long long)call->l);
-  for (const int64_t *x = c + 5 + c[2]; x < c + 2 + c[1]; x += 2)
-    if (x[1] > call->s)
-      return heed__fail(ctx, HEED_INDEX,
-                        "%s: mask.intervals has key %lld; it must be at most %lld, the number of keys",
-                        function, (long long)x[1], (long long)call->s);
+  const int64_t l = call->before + call->l + call->behind, most = call->s + call->spare;
+  if (c[3] != 1 && c[3] != l)
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: mask.intervals is for %lld quer%s, and there %s %lld; make it for that number",
+                      function, (long long)c[3], c[3] == 1 ? "y" : "ies", HEED__ARE(l), (long long)l);
+  const int64_t first = c[3] > 1 ? call->before : 0, last = c[3] > 1 ? first + call->l : c[3], pairs = c[4];
+  for (const int64_t *x = c + 5 + c[2]; x < c + 2 + c[1]; x += 2 * pairs * c[3])
+    for (int64_t i = first * pairs; i < last * pairs; i++)
+      if (x[2 * i + 1] > most)
+        return heed__fail(ctx, HEED_INDEX,
+                          "%s: mask.intervals has key %lld; it must be at most %lld, the number of keys",
+                          function, (long long)x[2 * i + 1], (long long)most);
   return HEED_OK;
 }
 
@@ -177,7 +180,7 @@ int64_t heed__mask_row(const heed_mask *m, const heed__mask_call *call, int ndim
     case HEED__MASK_DOCUMENTS: count = add_document(own, c + 3, c[2], s, position); break;
     case HEED__MASK_TREE: count = add_branch(own, c, call, i); break;
     case HEED__MASK_INTERVALS: {
-      const int64_t row = own_item(c, ndim, lead) * c[3] + (c[3] > 1 ? i : 0);
+      const int64_t row = own_item(c, ndim, lead) * c[3] + (c[3] > 1 ? call->before + i : 0);
       const int64_t *x = c + 5 + c[2] + row * c[4] * 2;
       for (int64_t k = 0; k < c[4]; k++) count = add_interval(own, count, s, x[2 * k], x[2 * k + 1]);
       break;
@@ -270,7 +273,7 @@ heed_status heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t of
   static const char function[] = "mask.dense";
   heed_context *ctx = heed_mask_context(m);
   HEED__ENTER(ctx, function, out);
-  const heed__mask_call call = {l, s, offset};
+  const heed__mask_call call = {.l = l, .s = s, .offset = offset};
   heed_status status = check_mask_sizes(m, function, &call);
   if (status) return status;
   int64_t shape[HEED_MAX_DIMS + 2];
@@ -287,8 +290,8 @@ heed_status heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t of
   if (status) return status;
   dense_mask dense = {(uint8_t *)result.tensor->data, l, s};
   if (result.tensor->numel > 0) {
-    memset(dense.data, 0, (size_t)result.tensor->numel);
-    status = visit_mask(m, function, &call, lead, shape, show, &dense);
+    status = heed__fill(ctx, function, result.tensor, heed_boolean(false));
+    if (!status) status = visit_mask(m, function, &call, lead, shape, show, &dense);
   }
   return heed__result_end(ctx, &result, status);
 }
@@ -312,7 +315,7 @@ heed_status heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t o
   static const char function[] = "mask.blocks";
   heed_context *ctx = heed_mask_context(m);
   HEED__ENTER(ctx, function, out);
-  const heed__mask_call call = {l, s, offset};
+  const heed__mask_call call = {.l = l, .s = s, .offset = offset};
   heed_status status = check_mask_sizes(m, function, &call);
   if (status) return status;
   if (block < 1 || block > INT32_MAX)
@@ -332,8 +335,8 @@ heed_status heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t o
   if (status) return status;
   mask_blocks blocks = {(int64_t *)(void *)result.tensor->data, shape[lead], shape[lead + 1], block, block};
   if (result.tensor->numel > 0) {
-    memset(blocks.count, 0, (size_t)result.tensor->numel * sizeof *blocks.count);
-    status = visit_mask(m, function, &call, lead, shape, count_blocks, &blocks);
+    status = heed__fill(ctx, function, result.tensor, heed_number(0));
+    if (!status) status = visit_mask(m, function, &call, lead, shape, count_blocks, &blocks);
   }
   return heed__result_end(ctx, &result, status);
 }

@@ -32,7 +32,7 @@ heed_status heed_attention_partial(heed_context *ctx, const heed_tensor *q, cons
                         (long long)offset);
   if (!status) status = heed__check_apart(ctx, function, out, stats);
   if (status) return status;
-  status = heed__attention_drawing(ctx, &operands, out);
+  status = heed__attention_drawing(ctx, &operands, heed__attention, out);
   status = only_whole(status, new_out, out);
   return only_whole(status, new_stats, stats);
 }

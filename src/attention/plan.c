@@ -11,23 +11,25 @@ enum {
   DRAWN = 1 << 18,    /* maximum floats of a task's dropout_mask, unless it has one row */
   KEPT = 1 << 19,     /* maximum floats of queries and outputs in a task's scratch, unless it has few rows */
   MOST_ROWS = 2048,   /* upper bound of the rows and keys in a task's scratch */
-  WAKING = 1 << 17,   /* multiply-adds of one thread in the time that another takes to wake up */
+  UNITS_WORK = 1 << 25, /* multiply-adds of a task of several units */
+  WAKING = 1 << 17,     /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
 /* Positions from here on are in the pass that writes taps. */
-#define TAPPED ((int64_t)1 << 62)
+#define TAPPED ((int64_t)1 << 38)
+
+/* Positions of a task of units: its unit, then the position in it. */
+#define UNIT_SHIFT 40
 
 /* ---- Running ---- */
 
-/* Computes rows of a head in *task, a copy of the plan's; false if it stopped at a yield point. A separate
+/* Computes rows of a head in *task, which was moved to it; false if it stopped at a yield point. A separate
  * pass writes the maps, so that they do not change the bits of the output. */
 static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, int64_t head, int64_t first,
                      int64_t last, const float *dropout_mask, float *scratch, const heed__pace *pace,
                      int64_t *position) {
-  heed__attention_move(task, p, head);
   task->first = first;
-  task->last = heed__min(last, task->query_length); /* an item may have fewer */
-  if (task->first >= task->last) return true;
+  task->last = last;
   task->dropout_mask = dropout_mask;
   task->scratch = scratch;
   if (p->fuses_weights && !heed__attention_tap(task, p, head)) task->weights = NULL;
@@ -39,6 +41,7 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   heed__attention_task tapped = *task;
   tapped.out = tapped.lse = tapped.stats = NULL;
   if (!heed__attention_tap(&tapped, p, head)) return true;
+  if (p->packed && p->map_queries) heed__attention_in_all_rows(&tapped, p, head);
   int64_t at = *position - TAPPED;
   const bool done =
       p->kernels == &heed__kernels_scalar && !p->map_queries
@@ -58,8 +61,61 @@ static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
   const int64_t first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
   const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
   heed__attention_task task = p->task;
+  heed__attention_move(&task, p, head);
   return run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area, p->work.pace,
                   position);
+}
+
+/* A unit of items, or a task of a call in order, with its head's task. */
+typedef struct attention_step {
+  int64_t item, head, first, last;
+  heed__attention_task task;
+} attention_step;
+
+/* Moves to a unit or task; `item` is its item or an earlier one. */
+static void move_step(attention_step *s, const heed__attention_plan *p, int64_t number, int64_t item) {
+  if (p->items) {
+    while (number >= p->items[item + 1].unit) item++;
+    const heed__attention_item *own = &p->items[item];
+    const int64_t blocks = heed__parts(own->query_length, p->rows), of_item = number - own->unit;
+    const int64_t head = heed__quotient(of_item, blocks);
+    s->head = item * p->query_heads + head;
+    s->first = (of_item - head * blocks) * p->rows;
+    s->last = heed__min(own->query_length, s->first + p->rows);
+  } else {
+    s->head = heed__quotient(number, p->blocks);
+    s->first = (number - s->head * p->blocks) * p->rows;
+    s->last = p->query_length - s->first < p->rows ? p->query_length : s->first + p->rows;
+  }
+  s->item = item;
+  heed__attention_move(&s->task, p, s->head);
+}
+
+/* Makes step b, at `number`, the one that follows step a, if there is one. */
+static void follow_step(attention_step *a, attention_step *b, const heed__attention_plan *p, int64_t number,
+                        int64_t end) {
+  a->task.soon = NULL;
+  if (number >= end) return;
+  move_step(b, p, number, a->item);
+  if (b->head != a->head) a->task.soon = &b->task;
+}
+
+/* Items: units_of_task units. */
+static bool run_units(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__attention_plan *p = argument;
+  const int64_t begin = i * p->units_of_task, end = heed__min(begin + p->units_of_task, p->units);
+  int64_t unit = begin + (*position >> UNIT_SHIFT), at = *position & (((int64_t)1 << UNIT_SHIFT) - 1);
+  attention_step steps[2] = {{.task = p->task}, {.task = p->task}};
+  move_step(&steps[0], p, unit, heed__attention_item_of(p, unit));
+  for (int turn = 0; unit < end; unit++, at = 0, turn ^= 1) {
+    attention_step *s = &steps[turn];
+    follow_step(s, &steps[turn ^ 1], p, unit + 1, end);
+    const bool done = run_rows(p, &s->task, s->head, s->first, s->last, NULL,
+                               p->scratch + (size_t)slot * p->area, p->work.pace, &at);
+    *position = done ? (unit + 1 - begin) << UNIT_SHIFT : (unit - begin) << UNIT_SHIFT | at;
+    if (!done || (unit + 1 < end && heed__should_yield(p->work.pace))) return false;
+  }
+  return true;
 }
 
 /* Draws the dropout_mask of the current task; false if it stopped at a yield point. */
@@ -80,17 +136,17 @@ static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, co
   return true;
 }
 
-/* Keeps which weights of rows first…last-1 of a head remain, for the gradients. */
-static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, int64_t head, int64_t first,
-                       int64_t last) {
-  const int64_t words = heed__attention_kept_words(p->key_length);
-  uint16_t *word = (uint16_t *)(void *)p->kept->data + (head * p->query_length + first) * words;
-  for (; first < last; first++) {
-    for (int64_t j = 0; j < p->key_length; j += 16) {
-      const int64_t n = heed__min(p->key_length - j, 16);
+/* Keeps which weights of the rows of a step remain, for the gradients. */
+static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, const attention_step *s) {
+  const int64_t words = heed__attention_kept_words(p->key_length), keys = s->task.key_length;
+  uint16_t *row =
+      (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, s->head) + s->first) * words;
+  for (int64_t i = s->first; i < s->last; i++, row += words) {
+    for (int64_t j = 0; j < keys; j += 16) {
+      const int64_t n = heed__min(keys - j, 16);
       unsigned bits = 0;
       for (int64_t b = 0; b < n; b++) bits |= (unsigned)(*dropout_mask++ != 0.0f) << b;
-      *word++ = (uint16_t)bits;
+      row[j / 16] = (uint16_t)bits;
     }
   }
 }
@@ -98,16 +154,18 @@ static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask,
 /* Head by head, in the order of dropout's draws. */
 static bool run_in_order(heed__attention_plan *p) {
   const heed__pace *pace = &p->context->pace;
-  const int64_t tasks = p->blocks * p->heads;
-  heed__attention_task task = p->task;
+  const int64_t tasks = p->items ? p->units : p->blocks * p->heads;
   float *dropout_mask = p->drops ? p->scratch + p->area : NULL;
-  while (p->current < tasks) {
-    const int64_t head = heed__quotient(p->current, p->blocks),
-                  first = (p->current - head * p->blocks) * p->rows;
-    const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
-    if (p->drops && !draw(p, dropout_mask, (last - first) * p->key_length, pace)) return false;
-    if (p->kept && p->position == 0) keep_drawn(p, dropout_mask, head, first, last);
-    if (!run_rows(p, &task, head, first, last, dropout_mask, p->scratch, pace, &p->position)) return false;
+  attention_step steps[2] = {{.task = p->task}, {.task = p->task}};
+  if (p->current < tasks) move_step(&steps[0], p, p->current, p->current_item);
+  for (int turn = 0; p->current < tasks; turn ^= 1) {
+    attention_step *s = &steps[turn];
+    follow_step(s, &steps[turn ^ 1], p, p->current + 1, tasks);
+    p->current_item = s->item;
+    if (p->drops && !draw(p, dropout_mask, (s->last - s->first) * s->task.key_length, pace)) return false;
+    if (p->kept && p->position == 0) keep_drawn(p, dropout_mask, s);
+    if (!run_rows(p, &s->task, s->head, s->first, s->last, dropout_mask, p->scratch, pace, &p->position))
+      return false;
     p->position = p->drawn = 0;
     if (++p->current < tasks && heed__should_yield(pace)) return false;
   }
@@ -129,7 +187,7 @@ double heed__attention_plan_progress(const heed__attention_plan *p) {
   if (p->empty) return 0;
   if (p->decoded) return heed__work_progress(&p->decode_work);
   if (!p->in_order) return heed__work_progress(&p->work);
-  return (double)p->current / (double)heed__max(p->blocks * p->heads, 1);
+  return (double)p->current / (double)heed__max(p->items ? p->units : p->blocks * p->heads, 1);
 }
 
 /* ---- Dividing ---- */
@@ -147,11 +205,16 @@ static int64_t blocks_of(const heed__attention_plan *p, int64_t rows) {
   return heed__quotient(p->query_length + rows - 1, rows);
 }
 
-static int64_t rows_of_task(const heed__attention_plan *p, int64_t workers) {
+/* The tasks, or the units of items, with that number of rows. */
+static int64_t count_tasks(heed__attention_plan *p, int64_t rows) {
+  return p->items ? heed__attention_number_units(p, rows) : blocks_of(p, rows) * p->heads;
+}
+
+static int64_t rows_of_task(heed__attention_plan *p, int64_t workers) {
   int64_t rows = ROWS;
   while (rows > 6 && rows > heed__quotient(KEPT, p->head_size + p->value_size + 1)) rows /= 2;
   if (p->drops && rows > DRAWN / p->key_length) rows = DRAWN / p->key_length > 0 ? DRAWN / p->key_length : 1;
-  while (workers > 1 && rows > LEAST_ROWS && blocks_of(p, rows) * p->heads < TASKS * workers) rows /= 2;
+  while (workers > 1 && rows > LEAST_ROWS && count_tasks(p, rows) < TASKS * workers) rows /= 2;
   return rows < p->query_length ? rows : p->query_length;
 }
 
@@ -164,8 +227,7 @@ static bool is_scalar(const heed__attention_plan *p) {
 /* The number of workers, for that number of keys for each query: one if it is done before another wakes up.
  */
 static int workers_for(const heed__attention_plan *p, double keys) {
-  const double work =
-      (double)p->heads * (double)p->query_length * keys * (double)(p->head_size + p->value_size);
+  const double work = (double)heed__attention_all_rows(p) * keys * (double)(p->head_size + p->value_size);
   return work < WAKING ? 1 : heed__workers(p->context);
 }
 
@@ -216,15 +278,27 @@ static heed_status begin_decode(heed__attention_plan *p, heed__attention_scratch
   return HEED_OK;
 }
 
+/* Enough units of items to make the cost of a task small, but TASKS tasks for each worker. */
+static int64_t units_of_task(const heed__attention_plan *p, int64_t workers) {
+  double work = 0;
+  for (int64_t i = 0; i < p->item_count; i++)
+    work += (double)p->items[i].query_length * (double)(p->items[i].key_length + 1);
+  work *= (double)p->query_heads * (double)(p->head_size + p->value_size + 1);
+  const double least = workers > 1 ? (double)(TASKS * workers) : 1, tasks = work / UNITS_WORK;
+  const int64_t units = (int64_t)((double)p->units / (tasks > least ? tasks : least));
+  return units > 1 ? units : 1;
+}
+
 /* Chooses kernels and tasks; the output and the taps are allocated. */
 static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scratch) {
-  const bool scalar = is_scalar(p), small = scalar || heed__attention_is_small(&p->task);
+  const bool scalar = !p->items && is_scalar(p);
+  const bool small = !p->items && (scalar || heed__attention_is_small(&p->task));
   p->kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(p->context);
   p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
   if (!p->drops && !p->operands->maps_only && heed__attention_is_decode(p)) {
-    if (heed__wants_weights_only(p)) {
+    if (heed__wants_weights_only(p) && !(p->packed && p->map_queries)) {
       p->decodes_weights = true;
       p->tapped = false;
     }
@@ -243,8 +317,11 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   }
   p->rows = rows_of_task(p, most_workers);
   p->blocks = blocks_of(p, p->rows);
+  if (p->items) p->units = heed__attention_number_units(p, p->rows);
   if (p->in_order) return new_scratch(p, 1, scratch);
-  heed__work_begin(p->context, &p->work, most_workers, p->blocks * p->heads, run_task, p);
+  if (p->items) p->units_of_task = units_of_task(p, most_workers);
+  const int64_t tasks = p->items ? heed__parts(p->units, p->units_of_task) : p->blocks * p->heads;
+  heed__work_begin(p->context, &p->work, most_workers, tasks, p->items ? run_units : run_task, p);
   p->divided = true;
   return new_scratch(p, p->work.slots, scratch);
 }
@@ -255,7 +332,8 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
 static heed_status new_kept(heed__attention_plan *p) {
   const int64_t words = heed__attention_kept_words(p->key_length);
   if (!p->operands->kept || p->operands->options.dropout_p <= 0) return HEED_OK;
-  const size_t bytes = heed__array_bytes((uint64_t)p->heads, sizeof(uint16_t));
+  const int64_t heads = p->packed ? p->query_heads : p->heads;
+  const size_t bytes = heed__array_bytes((uint64_t)heads, sizeof(uint16_t));
   int64_t shape[] = {(int64_t)bytes, p->query_length, words};
   return heed__tensor_new(p->context, p->operands->function, HEED_BOOL, 3, shape, &p->kept);
 }
@@ -279,9 +357,7 @@ static heed_status new_stats(heed__attention_plan *p) {
 heed_status heed__attention_check_operands(heed_context *ctx, const heed__attention_operands *operands) {
   heed__attention_plan p = {.context = ctx, .operands = operands, .empty = true};
   const heed_status status = heed__attention_check(&p);
-  heed_tensor_free(p.widened_mask);
-  heed_tensor_free(p.joined[0]);
-  heed_tensor_free(p.joined[1]);
+  heed__attention_free_operands(&p);
   return status;
 }
 
@@ -297,12 +373,12 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   heed_status status = heed__attention_check(p);
   if (status) goto failed;
   const int64_t packed[] = {p->query_heads, operands->q->shape[operands->q->ndim - 2], p->value_size};
-  status = heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32,
-                              operands->items ? 3 : p->ndim, operands->items ? packed : p->shape, false, 10,
-                              (const heed_tensor *const[]){operands->q, p->k, p->v, o->attn_mask,
-                                                           operands->key_padding_mask, o->kv_lengths,
-                                                           o->alibi_slopes, o->sinks, operands->k_scale,
-                                                           operands->v_scale});
+  status = heed__result_begin(
+      ctx, operands->function, &p->result, out, HEED_FLOAT32, operands->items ? 3 : p->ndim,
+      operands->items ? packed : p->shape, false, 12,
+      (const heed_tensor *const[]){operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
+                                   o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
+                                   operands->v_scale, operands->lengths, operands->key_lengths});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   if ((status = new_kept(p)) || (status = new_stats(p))) goto failed;
@@ -323,7 +399,6 @@ heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status
   }
   if (p->divided) heed__work_end(ctx, &p->work);
   heed__attention_scan_end(p);
-  heed__release(ctx, p->intervals);
   heed__release(ctx, p->allocated[0]);
   heed__release(ctx, p->allocated[1]);
   if (p->operands->stats) status = heed__result_end(ctx, &p->stats_result, status);
@@ -333,8 +408,6 @@ heed_status heed__attention_plan_end(heed__attention_plan *p, heed_status status
     *p->operands->kept = p->kept;
   else
     heed_tensor_free(p->kept);
-  heed_tensor_free(p->widened_mask);
-  heed_tensor_free(p->joined[0]);
-  heed_tensor_free(p->joined[1]);
+  heed__attention_free_operands(p);
   return status;
 }

@@ -5,9 +5,18 @@
 #include "attention.h"
 
 /** Checks the operands and sets the plan's sizes and strides, except those of the output. The caller frees
- * joined and widened_mask, also on failure. Errors: SHAPE, DTYPE, ARGUMENT, INDEX, MEMORY. (check.c) */
+ * them with heed__attention_free_operands, also on failure. Errors: SHAPE, DTYPE, ARGUMENT, INDEX, MEMORY.
+ * (check.c) */
 HEED_MUST_USE
 heed_status heed__attention_check(heed__attention_plan *p);
+/** Frees what the checks allocated, also after a failure. */
+static inline void heed__attention_free_operands(heed__attention_plan *p) {
+  heed_tensor_free(p->widened_mask);
+  heed_tensor_free(p->joined[0]);
+  heed_tensor_free(p->joined[1]);
+  heed__release(p->context, p->items);
+  heed__release(p->context, p->intervals);
+}
 /** Part of it: checks padding and lengths, and sets p->mask. (masks.c) */
 HEED_MUST_USE
 heed_status heed__attention_check_masks(heed__attention_plan *p);
@@ -27,10 +36,39 @@ HEED_MUST_USE
 heed_status heed__attention_read_options(heed_context *ctx, const char *function,
                                          const heed_attention_options *options,
                                          heed__attention_operands *operands);
-/** heed__attention; after an error the generator is as before. (forward.c) */
+/** attend, a function as heed__attention; after an error the generator is as before. (forward.c) */
+typedef heed_status heed__attend(heed_context *ctx, const heed__attention_operands *operands,
+                                 heed_tensor **out);
 HEED_MUST_USE
 heed_status heed__attention_drawing(heed_context *ctx, const heed__attention_operands *operands,
-                                    heed_tensor **out);
+                                    heed__attend *attend, heed_tensor **out);
+/** Part of it: sets the items, and the sizes that depend on them. (varlen.c) */
+HEED_MUST_USE
+heed_status heed__attention_check_items(heed__attention_plan *p);
+/** The error for an option that packed sequences do not take. (varlen.c) */
+HEED_MUST_USE
+heed_status heed__attention_refuse_packed(const heed__attention_plan *p, const char *option);
+/** Numbers the units of the items, of at most `rows` rows each; returns their number. (varlen.c) */
+int64_t heed__attention_number_units(heed__attention_plan *p, int64_t rows);
+/** The item that contains a unit. (varlen.c) */
+int64_t heed__attention_item_of(const heed__attention_plan *p, int64_t unit);
+/** Turns the task of a head of a packed sequence into the same task in the rows of all of q. (varlen.c) */
+void heed__attention_in_all_rows(heed__attention_task *t, const heed__attention_plan *p, int64_t head);
+/** The first row of a head in arrays [heads, l]. */
+static inline int64_t heed__attention_first_row(const heed__attention_plan *p, int64_t head) {
+  if (!p->packed) return head * p->query_length;
+  const int64_t item = heed__quotient(head, p->query_heads);
+  return (head - item * p->query_heads) * p->query_length + p->items[item].first_query;
+}
+/** The position of an item's first query among its keys. */
+static inline int64_t heed__attention_offset_of(const heed__attention_plan *p,
+                                                const heed__attention_item *item) {
+  return p->offset + item->key_length - item->query_length;
+}
+/** The rows of all heads. */
+static inline int64_t heed__attention_all_rows(const heed__attention_plan *p) {
+  return (p->packed ? p->query_heads : p->heads) * p->query_length;
+}
 
 /** Sets p->task, and the strides of the operands over heads. (strides.c) */
 void heed__attention_set_strides(heed__attention_plan *p);

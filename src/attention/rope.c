@@ -401,6 +401,11 @@ done:
   return status;
 }
 
+heed_status heed__rope_at(heed_context *ctx, const char *function, const heed_tensor *x,
+                          const heed_tensor *positions, const heed_rope_config *config, heed_tensor **out) {
+  return rotate_at(ctx, function, x, positions, config, false, out);
+}
+
 heed_status heed_rope(heed_context *ctx, const heed_tensor *x, const heed_tensor *positions,
                       const heed_rope_config *config, heed_tensor **out) {
   HEED__ENTER(ctx, "rope", x, out);

@@ -25,6 +25,7 @@ static void set_outer(heed__attention_plan *p) {
     p->heads *= size;
     if (size != 1) p->outer[p->outer_ndim++] = size;
   }
+  if (p->packed) p->heads *= p->item_count;
 }
 
 /* Sets the strides of x over p->outer. x is [batch..., heads, inner...] with `inner` inner dimensions, or
@@ -50,20 +51,20 @@ static void set_steps(heed__attention_plan *p, heed__attention_operand operand, 
 static void set_window(heed__attention_task *t, const heed__attention_plan *p, int64_t keys, int64_t offset) {
   t->valid_keys = keys;
   t->offset = offset;
-  t->window_begin = p->window_left >= offset + p->query_length
-                        ? -p->query_length
-                        : heed__min(offset - p->window_left, p->key_length);
-  t->window_end = p->window_right >= p->key_length - offset
-                      ? p->key_length
-                      : heed__max(offset + p->window_right + 1, -p->query_length);
+  t->window_begin = p->window_left >= offset + t->query_length
+                        ? -t->query_length
+                        : heed__min(offset - p->window_left, t->key_length);
+  t->window_end = p->window_right >= t->key_length - offset
+                      ? t->key_length
+                      : heed__max(offset + p->window_right + 1, -t->query_length);
 }
 
-/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths, an
- * upper bound. */
+/* Keys from the first one that the first row sees to the last one that the last row sees; with lengths or
+ * items, an upper bound. */
 static int64_t span_of(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   if (p->query_length == 0) return 0;
-  if (!p->lengths && !p->operands->items)
+  if (!p->lengths && !p->items)
     return heed__max(
         heed__min(p->key_length, p->query_length - 1 + t->window_end) - heed__max(t->window_begin, 0), 0);
   if (p->window_left >= p->key_length || p->window_right >= p->key_length) return p->key_length;
@@ -121,7 +122,7 @@ void heed__attention_set_strides(heed__attention_plan *p) {
   const heed_tensor *padding = operands->key_padding_mask;
   heed__attention_task *t = &p->task;
   p->plain = !o->attn_mask && !p->intervals && !padding && !o->kv_lengths && !operands->k_scale &&
-             !operands->v_scale && !o->alibi_slopes && !o->sinks && !operands->items;
+             !operands->v_scale && !o->alibi_slopes && !o->sinks;
   set_outer(p);
   if (!p->plain) memset(p->step, 0, sizeof p->step);
   t->q = floats(operands->q);
@@ -180,24 +181,6 @@ static ptrdiff_t bytes_of(heed_dtype dtype, ptrdiff_t elements) {
   return elements * (ptrdiff_t)heed__element_bytes(dtype);
 }
 
-/* Moves a task to the rows of its item. */
-static void move_to_item(heed__attention_task *t, const heed__attention_plan *p,
-                         const heed__attention_item *item) {
-  const ptrdiff_t query = (ptrdiff_t)item->first_query, key = (ptrdiff_t)item->first_key;
-  const ptrdiff_t skipped = (ptrdiff_t)item->skipped;
-  t->q += query * t->q_row;
-  t->out += query * t->out_row;
-  t->k = (const char *)t->k + bytes_of(t->k_dtype, key * t->k_row);
-  t->v = (const char *)t->v + bytes_of(t->v_dtype, key * t->v_row);
-  if (t->k_scale) t->k_scale += key * t->k_scale_row;
-  if (t->v_scale) t->v_scale += key * t->v_scale_row;
-  if (t->visible) t->visible += skipped * t->visible_column;
-  if (t->bias) t->bias += skipped * t->bias_column;
-  if (t->padding) t->padding += skipped * t->padding_stride;
-  t->query_length = item->query_length;
-  set_window(t, p, item->key_length, p->offset + item->key_length - item->query_length);
-}
-
 /* Moves the operands that only some calls have. */
 static void move_others(heed__attention_task *t, const heed__attention_plan *p, int64_t head,
                         const ptrdiff_t at[HEED__ATTENTION_STRIDED]) {
@@ -215,13 +198,35 @@ static void move_others(heed__attention_task *t, const heed__attention_plan *p, 
     const int64_t keys = heed__max(heed__min(p->lengths[at[HEED__ATTENTION_LENGTHS]], p->key_length), 0);
     set_window(t, p, keys, p->offset + (p->operands->same_tokens ? 0 : keys - p->query_length));
   }
-  if (p->operands->items) move_to_item(t, p, &p->operands->items[heed__quotient(head, p->query_heads)]);
+}
+
+/* Moves the task of a head to the rows of its item. */
+static void move_to_item(heed__attention_task *t, const heed__attention_plan *p,
+                         const heed__attention_item *item) {
+  const ptrdiff_t query = (ptrdiff_t)item->first_query, key = (ptrdiff_t)item->first_key;
+  const ptrdiff_t row = p->packed ? query : 0, skipped = (ptrdiff_t)item->skipped;
+  const int64_t l = item->query_length, s = item->key_length;
+  t->query_length = l;
+  t->key_length = s;
+  t->map_spare = p->key_length - s;
+  t->q += query * t->q_row;
+  t->k = (const char *)t->k + bytes_of(t->k_dtype, key * t->k_row);
+  t->v = (const char *)t->v + bytes_of(t->v_dtype, key * t->v_row);
+  t->out += query * t->out_row;
+  if (t->k_scale) t->k_scale += key * t->k_scale_row;
+  if (t->v_scale) t->v_scale += key * t->v_scale_row;
+  if (t->visible) t->visible += row * t->visible_row + skipped * t->visible_column;
+  if (t->bias) t->bias += row * t->bias_row + skipped * t->bias_column;
+  if (t->intervals) t->intervals += row * t->interval_row;
+  if (t->padding) t->padding += skipped * t->padding_stride;
+  set_window(t, p, s, heed__attention_offset_of(p, item));
 }
 
 void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {
   const int operands = p->plain ? HEED__ATTENTION_MASK : HEED__ATTENTION_STRIDED;
   ptrdiff_t at[HEED__ATTENTION_STRIDED] = {0};
-  int64_t left = head;
+  const int64_t item = p->items ? heed__quotient(head, p->query_heads) : 0;
+  int64_t left = p->packed ? head - item * p->query_heads : head;
   for (int dim = p->outer_ndim - 1; left > 0; dim--) {
     const int64_t rest = heed__quotient(left, p->outer[dim]);
     const ptrdiff_t index = (ptrdiff_t)(left - rest * p->outer[dim]);
@@ -233,7 +238,9 @@ void heed__attention_move(heed__attention_task *t, const heed__attention_plan *p
   t->k = (const char *)p->task.k + bytes_of(t->k_dtype, at[HEED__ATTENTION_K]);
   t->v = (const char *)p->task.v + bytes_of(t->v_dtype, at[HEED__ATTENTION_V]);
   t->out = p->task.out + at[HEED__ATTENTION_OUT];
-  if (p->lse) t->lse = p->lse + head * p->query_length;
-  if (p->stats) t->stats = p->stats + head * p->query_length * 2;
+  const int64_t row = heed__attention_first_row(p, head);
+  if (p->lse) t->lse = p->lse + row;
+  if (p->stats) t->stats = p->stats + row * 2;
   if (!p->plain) move_others(t, p, head, at);
+  if (p->items) move_to_item(t, p, &p->items[item]);
 }

@@ -53,6 +53,12 @@ static heed_status choose_map_rows(heed__attention_plan *p) {
                               &p->map_query_count);
 }
 
+/* Items may have fewer keys and queries. */
+static void fill_map(heed_tensor *map, int tap) {
+  const float none = tap == HEED__TAP_scores || tap == HEED__TAP_biased_logits ? -INFINITY : 0.0f;
+  for (int64_t i = 0; i < map->numel; i++) ((float *)(void *)map->data)[i] = none;
+}
+
 heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
   heed_attention_taps *taps = &p->taps;
   heed_tensor like = {.dtype = HEED_FLOAT32, .ndim = p->ndim}; /* [..., hq, l, s] */
@@ -75,6 +81,7 @@ heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
     heed_tensor **map = tensor_of(taps, (heed__tap)i);
     if ((status = new_tap(p, &like, map))) return status;
     p->map[i] = (float *)(void *)(*map)->data;
+    if (p->items) fill_map(*map, i);
   }
   if (is_wanted(p, HEED__TAP_present_key) && !p->joined[0])
     status = new_present(p, p->k, shares, &taps->present_key);
@@ -84,12 +91,14 @@ heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
 }
 
 bool heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p, int64_t head) {
-  if (p->map_heads) {
+  int64_t row = 0;
+  if (p->map_heads || p->packed) {
     const int64_t item = heed__quotient(head, p->query_heads), of_item = head - item * p->query_heads;
-    int64_t i = 0;
-    while (i < p->map_head_count && p->map_heads[i] != of_item) i++;
+    int64_t i = p->map_heads ? 0 : of_item;
+    while (i < p->map_head_count && p->map_heads && p->map_heads[i] != of_item) i++;
     if (i == p->map_head_count) return false;
-    head = item * p->map_head_count + i;
+    head = (p->packed ? 0 : item) * p->map_head_count + i;
+    if (p->packed && !p->map_queries) row = p->items[item].first_query;
   }
   float **const map[HEED__TAP_MAPS] = {
       [HEED__TAP_scores] = &t->scores,
@@ -100,7 +109,7 @@ bool heed__attention_tap(heed__attention_task *t, const heed__attention_plan *p,
       [HEED__TAP_biased_logits] = &t->biased_logits,
   };
   for (int i = 0; i < HEED__TAP_MAPS; i++)
-    *map[i] = p->map[i] ? p->map[i] + head * p->map_query_count * p->key_length : NULL;
+    *map[i] = p->map[i] ? p->map[i] + (head * p->map_query_count + row) * p->key_length : NULL;
   return true;
 }
 

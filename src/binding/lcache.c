@@ -26,6 +26,15 @@ heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, cons
   return box->object;
 }
 
+static bool is_cache_dtype(lua_State *L, int idx) {
+  static const char *const names[] = {"float32", "bfloat16", "float16", "int8", "int4"};
+  if (lua_type(L, idx) != LUA_TSTRING)
+    return lua_isnil(L, idx) || lua_iscfunction(L, idx); /* or heed.float */
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(lua_tostring(L, idx), names[i]) == 0) return true;
+  return false;
+}
+
 /* mha:new_cache{batch = 1, capacity =, dtype = "float32", prefix = cache} */
 static int new_cache(lua_State *L) {
   static const char function[] = "new_cache";
@@ -42,6 +51,11 @@ static int new_cache(lua_State *L) {
   if (!lua_isnil(L, CAPACITY) && config.capacity < 1)
     lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
   const heed_kv_cache *like = lheed_opt_cache(L, PREFIX, function, "prefix");
+  if (!is_cache_dtype(L, DTYPE)) {
+    const char *what = lheed_push_what(L, DTYPE), *hint = lheed_push_hint(L, "dtype", DTYPE, 0, 0);
+    return lheed_error(L, "%s: dtype is %s; it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'%s",
+                       function, what, hint);
+  }
   if (lua_type(L, DTYPE) == LUA_TSTRING && strcmp(lua_tostring(L, DTYPE), "int4") == 0) {
     config.dtype = HEED_INT8;
     config.bits = 4;

@@ -15,7 +15,8 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
     VALUE,
     CACHE,
     NEED_LSE,
-    LENGTHS
+    LENGTHS,
+    KEY_LENGTHS
   };
   heed_forward_options options = {
       .size = sizeof(heed_forward_options),
@@ -27,6 +28,7 @@ heed_forward_options lheed_forward_options(lua_State *L, int first, const char *
       .value = lheed_opt_tensor(L, first + VALUE, function, "value"),
       .cache = lheed_opt_cache(L, first + CACHE, function, "cache"),
       .lengths = lheed_opt_tensor(L, first + LENGTHS, function, "lengths"),
+      .key_lengths = lheed_opt_tensor(L, first + KEY_LENGTHS, function, "key_lengths"),
   };
   options.mask = mask;
   return options;
@@ -50,9 +52,12 @@ void lheed_forward_arguments(lua_State *L, int first, const char *function, cons
                 what);
   }
   lheed_options(L, function, first, names);
-  for (int at = first; names[at - first]; at++)
-    if (strcmp(names[at - first], "kv_lengths") == 0 || strcmp(names[at - first], "lengths") == 0)
-      lheed_opt_indices(L, at, function, names[at - first]);
+  static const char *const of_indices[] = {"kv_lengths", "lengths", "key_lengths"};
+  for (int i = 0; i < 3; i++) {
+    int at = first;
+    while (strcmp(names[at - first], of_indices[i]) != 0) at++;
+    lheed_opt_indices(L, at, function, of_indices[i]);
+  }
 }
 
 /* Whether the forward of m calls modules of other classes, perhaps in Lua. */
@@ -138,9 +143,8 @@ static int read_forward(lua_State *L) {
   const heed_forward_options *options = &given;
   LHEED_TRY(L, heed__module_read_options(m, &options, &own, taps));
   const heed_tensor *x = lheed_tensor(L, FORWARD_INPUT, class, "x");
-  LHEED_TRY(L, options->cache || options->lengths
-                   ? heed__attention_check_input(m, x, options->lengths != NULL)
-                   : heed__attention_check_forward((heed_module *)m, x, options));
+  LHEED_TRY(L, options->cache ? heed__attention_check_input(m, x, options)
+                              : heed__attention_check_forward((heed_module *)m, x, options));
   heed_context *ctx = lheed_get(L)->context;
   int64_t *heads = NULL, count;
   LHEED_TRY(L, heed__wanted_heads(ctx, class, chosen, a->num_heads, &heads, &count));

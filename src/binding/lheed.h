@@ -441,10 +441,9 @@ void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
 /* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
 #define LHEED_FORWARD_NAMES                                                                                  \
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",       \
-      "need_lse", "lengths"
-enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 10 };
-/** lheed_options for them; kv_lengths and lengths become tensors. Raises for a second tensor by position.
- * Allocates. */
+      "need_lse", "lengths", "key_lengths"
+enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 11 };
+/** lheed_options for them; lengths become tensors. Raises for a second tensor by position. Allocates. */
 void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
 /** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
 heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);

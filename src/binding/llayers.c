@@ -107,8 +107,8 @@ static int normalize(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-static int64_t head_count(const heed_tensor *x) {
-  return x->ndim < 3 ? 1 : x->shape[x->ndim - 3];
+static int64_t head_count(const heed_tensor *x, bool packed) {
+  return x->ndim < 3 ? 1 : x->shape[x->ndim - (packed ? 2 : 3)];
 }
 
 heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
@@ -132,83 +132,113 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
   return window;
 }
 
-/* The options that attention has in all its forms, from slot 4 on; scale and enable_gqa are 7 and 8. */
+/* The options that attention has in all its forms, in the slots from `first` on. */
 #define ATTENTION_OPTIONS                                                                                    \
   "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa", "generator", "window", "softcap",            \
       "kv_lengths", "past_key", "past_value", "alibi_slopes", "sinks"
-enum { ATTENTION_FURTHER = 17 }; /* the slot after them */
+enum { WINDOW_SLOT = 6, KV_LENGTHS_SLOT = 8, ATTENTION_FURTHER = 13 /* the slot after them */ };
 
 /* Of these options, those that take more than reading: before the results are pushed. */
-static heed_window begin_attention(lua_State *L, const char *function) {
+static heed_window read_attention_lists(lua_State *L, const char *function, int first) {
   luaL_checkstack(L, 16, function);
-  const heed_window window = lheed_opt_window(L, 10, function);
-  lheed_opt_indices(L, 12, function, "kv_lengths");
+  const heed_window window = lheed_opt_window(L, first + WINDOW_SLOT, function);
+  lheed_opt_indices(L, first + KV_LENGTHS_SLOT, function, "kv_lengths");
   return window;
 }
 
-static void read_attention(lua_State *L, const char *function, heed_window window,
-                           const heed_tensor *operands[3], heed_attention_options *options) {
-  const heed_tensor *q = operands[0] = lheed_tensor(L, 1, function, "q");
-  const heed_tensor *k = operands[1] = lheed_tensor(L, 2, function, "k");
-  const heed_tensor *v = operands[2] = lheed_tensor(L, 3, function, "v");
+static heed_attention_options attention_options(lua_State *L, int first, const char *function,
+                                                heed_window window) {
   const heed_mask *mask;
-  *options = (heed_attention_options){
-      .size = sizeof *options,
-      .attn_mask = lheed_opt_attn_mask(L, 4, function, &mask),
-      .dropout_p = lheed_opt_number(L, 5, function, "dropout_p", 0),
-      .is_causal = lheed_opt_boolean(L, 6, function, "is_causal", false),
-      .scale = lheed_opt_number(L, 7, function, "scale", 0),
-      .generator = lheed_opt_generator(L, 9, function),
+  heed_attention_options options = {
+      .size = sizeof options,
+      .attn_mask = lheed_opt_attn_mask(L, first, function, &mask),
+      .dropout_p = lheed_opt_number(L, first + 1, function, "dropout_p", 0),
+      .is_causal = lheed_opt_boolean(L, first + 2, function, "is_causal", false),
+      .scale = lheed_opt_number(L, first + 3, function, "scale", 0),
+      .generator = lheed_opt_generator(L, first + 5, function),
       .window = window,
-      .softcap = lheed_opt_number(L, 11, function, "softcap", 0),
-      .kv_lengths = lheed_opt_tensor(L, 12, function, "kv_lengths"),
-      .past_key = lheed_opt_tensor(L, 13, function, "past_key"),
-      .past_value = lheed_opt_tensor(L, 14, function, "past_value"),
-      .alibi_slopes = lheed_opt_tensor(L, 15, function, "alibi_slopes"),
-      .sinks = lheed_opt_tensor(L, 16, function, "sinks"),
+      .softcap = lheed_opt_number(L, first + 7, function, "softcap", 0),
+      .kv_lengths = lheed_opt_tensor(L, first + KV_LENGTHS_SLOT, function, "kv_lengths"),
+      .past_key = lheed_opt_tensor(L, first + 9, function, "past_key"),
+      .past_value = lheed_opt_tensor(L, first + 10, function, "past_value"),
+      .alibi_slopes = lheed_opt_tensor(L, first + 11, function, "alibi_slopes"),
+      .sinks = lheed_opt_tensor(L, first + 12, function, "sinks"),
   };
-  options->mask = mask;
+  options.mask = mask;
   /* In C, 0 is the default; in Lua a scale of 0 makes all scores 0. */
-  if (!lua_isnil(L, 7) && options->scale == 0) options->scale = DBL_MIN;
-  if (!lheed_opt_boolean(L, 8, function, "enable_gqa", true)) {
-    int64_t hq = head_count(q), hk = head_count(k), hv = head_count(v);
-    if ((hk != 1 && hk != hq) || (hv != 1 && hv != hq))
-      lheed_error(
-          L,
-          "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false these numbers must be equal",
-          function, (LUAI_UACINT)hq, HEED__S(hq), (LUAI_UACINT)hk, (LUAI_UACINT)hv);
-  }
+  if (!lua_isnil(L, first + 3) && options.scale == 0) options.scale = DBL_MIN;
+  return options;
 }
 
-/* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
- * generator, …): the result and, with need_weights, a table of taps. Grouped heads work without enable_gqa;
- * enable_gqa = false forbids them. */
-static int op_attention(lua_State *L) {
-  static const char function[] = "scaled_dot_product_attention";
-  static const char *const names[] = {ATTENTION_OPTIONS, "need_weights", "need_lse", NULL};
+/* The arguments q, k and v, which agree with enable_gqa: grouped heads work without it; enable_gqa = false
+ * forbids them. */
+static void read_heads(lua_State *L, const char *function, int first, bool packed, const heed_tensor *x[3]) {
+  static const char *const names[] = {"q", "k", "v"};
+  int64_t heads[3];
+  for (int i = 0; i < 3; i++) {
+    x[i] = lheed_tensor(L, i + 1, function, names[i]);
+    heads[i] = head_count(x[i], packed);
+  }
+  if (lheed_opt_boolean(L, first + 4, function, "enable_gqa", true)) return;
+  if ((heads[1] != 1 && heads[1] != heads[0]) || (heads[2] != 1 && heads[2] != heads[0]))
+    lheed_error(
+        L, "%s: q has %I head%s, k has %I and v has %I; with enable_gqa = false these numbers must be equal",
+        function, (LUAI_UACINT)heads[0], HEED__S(heads[0]), (LUAI_UACINT)heads[1], (LUAI_UACINT)heads[2]);
+}
+
+/* Calls attention on the arguments q, k and v, with the options from `first` on and, if packed, lengths and
+ * key_lengths before them: the result and, with need_weights, a table of taps. */
+static int call_attention_of(lua_State *L, const char *function, int first, bool packed) {
   static const char *const tap_names[] = {
       "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
-  lheed_options(L, function, 4, names);
-  const heed_window window = begin_attention(L, function);
+  const heed_window window = read_attention_lists(L, function, first);
+  if (packed) {
+    lheed_indices(L, 4, function, "lengths", false);
+    lheed_opt_indices(L, 5, function, "key_lengths");
+  }
   heed_taps_wanted choice;
   const heed_taps_wanted *chosen;
-  const bool tapped =
-      lheed_read_wanted(L, ATTENTION_FURTHER, ATTENTION_FURTHER + 1, function, tap_names, &choice, &chosen);
+  const bool tapped = lheed_read_wanted(L, first + ATTENTION_FURTHER, first + ATTENTION_FURTHER + 1, function,
+                                        tap_names, &choice, &chosen);
   heed_tensor **out = lheed_push_tensor(L);
   const int output = lua_gettop(L);
   heed_attention_taps taps = {.size = sizeof taps};
   lheed_tap_boxes boxes;
   if (tapped) lheed_push_tap_boxes(L, &boxes);
   const heed_tensor *x[3];
-  heed_attention_options options;
-  read_attention(L, function, window, x, &options);
+  heed_attention_options options = attention_options(L, first, function, window);
   options.wanted = chosen;
-  LHEED_TRY(L, heed_scaled_dot_product_attention(lheed_get(L)->context, x[0], x[1], x[2], &options, out,
-                                                 tapped ? &taps : NULL));
+  read_heads(L, function, first, packed, x);
+  heed_context *ctx = lheed_get(L)->context;
+  if (packed)
+    LHEED_TRY(L, heed_varlen_attention(ctx, x[0], x[1], x[2], lheed_tensor(L, 4, function, "lengths"),
+                                       lheed_opt_tensor(L, 5, function, "key_lengths"), &options, out,
+                                       tapped ? &taps : NULL));
+  else
+    LHEED_TRY(L,
+              heed_scaled_dot_product_attention(ctx, x[0], x[1], x[2], &options, out, tapped ? &taps : NULL));
   if (!tapped) return lheed_return(L, 1);
   lua_pushvalue(L, output);
   lheed_push_taps(L, &boxes, &taps);
   return lheed_return(L, 2);
+}
+
+/* scaled_dot_product_attention(q, k, v, attn_mask, dropout_p = 0, is_causal = false, scale, enable_gqa,
+ * generator, …) */
+static int op_attention(lua_State *L) {
+  static const char function[] = "scaled_dot_product_attention";
+  static const char *const names[] = {ATTENTION_OPTIONS, "need_weights", "need_lse", NULL};
+  lheed_options(L, function, 4, names);
+  return call_attention_of(L, function, 4, false);
+}
+
+/* varlen_attention(q, k, v, lengths, key_lengths, …) */
+static int op_varlen_attention(lua_State *L) {
+  static const char function[] = "varlen_attention";
+  static const char *const names[] = {"lengths",      "key_lengths", ATTENTION_OPTIONS,
+                                      "need_weights", "need_lse",    NULL};
+  lheed_options(L, function, 4, names);
+  return call_attention_of(L, function, 6, true);
 }
 
 /* attention_partial(q, k, v, the same options, offset = 0): out, stats */
@@ -216,12 +246,12 @@ static int op_attention_partial(lua_State *L) {
   static const char function[] = "attention_partial";
   static const char *const names[] = {ATTENTION_OPTIONS, "offset", NULL};
   lheed_options(L, function, 4, names);
-  const heed_window window = begin_attention(L, function);
-  const int64_t offset = lheed_opt_integer(L, ATTENTION_FURTHER, function, "offset", 0);
+  const heed_window window = read_attention_lists(L, function, 4);
+  const int64_t offset = lheed_opt_integer(L, 4 + ATTENTION_FURTHER, function, "offset", 0);
   heed_tensor **out = lheed_push_tensor(L), **stats = lheed_push_tensor(L);
   const heed_tensor *x[3];
-  heed_attention_options options;
-  read_attention(L, function, window, x, &options);
+  const heed_attention_options options = attention_options(L, 4, function, window);
+  read_heads(L, function, 4, false, x);
   LHEED_TRY(L, heed_attention_partial(lheed_get(L)->context, x[0], x[1], x[2], &options, offset, out, stats));
   return lheed_return(L, 2);
 }
@@ -276,6 +306,7 @@ void lheed_open_layers(lua_State *L) {
                                        {"scaled_dot_product_attention", op_attention},
                                        {"attention_partial", op_attention_partial},
                                        {"attention_merge", op_attention_merge},
+                                       {"varlen_attention", op_varlen_attention},
                                        {NULL, NULL}};
   static const luaL_Reg primitives[] = {{"normalize", normalize}, {NULL, NULL}};
   lheed_add_methods(L, functions, false);

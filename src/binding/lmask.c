@@ -198,15 +198,18 @@ static void add_picture(luaL_Buffer *b, const heed_tensor *counts, int64_t l, in
 /* The mask in a line, and a picture of it: of the sizes that it is for, or of sizes that show what it is. */
 static int mask_tostring(lua_State *L) {
   char text[256];
-  int64_t l, s;
+  heed__mask_call call;
   lheed_begin(L);
   lua_settop(L, 1);
   heed_tensor **counts = lheed_push_tensor(L);
   const heed_mask *m = mask_argument(L, 1, "tostring", "self");
   heed_mask_describe(m, text, sizeof text);
-  heed__mask_picture_sizes(m, &l, &s);
-  const int64_t longest = l > s ? l : s, block = (longest + CELLS - 1) / CELLS;
-  LHEED_TRY(L, heed_mask_blocks(m, l, s, 0, block > 0 ? block : 1, counts));
+  if (!heed__mask_picture_call(m, &call)) {
+    lua_pushfstring(L, "heed.mask.%s, which are for different sizes", text);
+    return lheed_return(L, 1);
+  }
+  const int64_t l = call.l, s = call.s, longest = l > s ? l : s, block = (longest + CELLS - 1) / CELLS;
+  LHEED_TRY(L, heed_mask_blocks(m, l, s, call.offset, block > 0 ? block : 1, counts));
   double visible = 0;
   const int64_t *count = (const int64_t *)heed_tensor_data(*counts), n = heed_tensor_numel(*counts);
   for (int64_t i = 0; i < n; i++) visible += (double)count[i];

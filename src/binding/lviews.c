@@ -353,6 +353,27 @@ static int op_masked_select(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* pack(x, lengths), unpack(x, lengths, n) */
+static int op_pack(lua_State *L) {
+  lheed_arguments(L, "pack", 2);
+  lheed_indices(L, 2, "pack", "lengths", false);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "pack", "x");
+  LHEED_TRY(L, heed_pack(lheed_get(L)->context, x, lheed_tensor(L, 2, "pack", "lengths"), out));
+  return lheed_return(L, 1);
+}
+
+static int op_unpack(lua_State *L) {
+  static const char *const names[] = {"lengths", "n", NULL};
+  lheed_options(L, "unpack", 2, names);
+  lheed_indices(L, 2, "unpack", "lengths", false);
+  const int64_t n = lheed_opt_integer(L, 3, "unpack", "n", 0);
+  heed_tensor **out = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "unpack", "x");
+  LHEED_TRY(L, heed_unpack(lheed_get(L)->context, x, lheed_tensor(L, 2, "unpack", "lengths"), n, out));
+  return lheed_return(L, 1);
+}
+
 /* repeat_interleave(x, repeats, dim): without dim x is flattened first. repeats: a number, or one for each
  * slice in a table or a tensor. */
 static int op_repeat_interleave(lua_State *L) {
@@ -399,6 +420,8 @@ void lheed_open_views(lua_State *L) {
       {"chunk", op_chunk},
       {"masked_select", op_masked_select},
       {"repeat_interleave", op_repeat_interleave},
+      {"pack", op_pack},
+      {"unpack", op_unpack},
       {NULL, NULL},
   };
   lheed_add_methods(L, functions, false);

@@ -39,7 +39,9 @@ static heed_status attention_backward(heed__backward *b, const heed_tensor *dout
                                        .offset = values->offset,
                                        .same_tokens = values->same_tokens,
                                        .k_scale = x[HEED__ATTENTION_RECORDED_K_SCALE],
-                                       .v_scale = x[HEED__ATTENTION_RECORDED_V_SCALE]};
+                                       .v_scale = x[HEED__ATTENTION_RECORDED_V_SCALE],
+                                       .lengths = x[HEED__ATTENTION_RECORDED_ITEM_LENGTHS],
+                                       .key_lengths = x[HEED__ATTENTION_RECORDED_ITEM_KEY_LENGTHS]};
   heed_mask mask = {.context = b->ctx, .references = 1};
   mask.code = (heed_tensor *)(uintptr_t)x[HEED__ATTENTION_RECORDED_MASK];
   if (mask.code) operands.options.mask = &mask;

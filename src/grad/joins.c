@@ -28,6 +28,20 @@ heed_status heed__stack_backward(heed__backward *b) {
   return status;
 }
 
+/* ---- Packed sequences ---- */
+
+heed_status heed__pack_backward(heed__backward *b) {
+  heed_tensor lengths;
+  const heed_tensor *own = heed__backward_input(b, 1, &lengths);
+  const int64_t n = b->node->saved[0].dims[1];
+  if (n == 0) return heed__backward_zeros(b, 0, &b->dx[0]); /* unpack takes 0 as the largest length, also 0 */
+  return heed_unpack(b->ctx, b->dy[0], own, n, &b->dx[0]);
+}
+heed_status heed__unpack_backward(heed__backward *b) {
+  heed_tensor lengths;
+  return heed_pack(b->ctx, b->dy[0], heed__backward_input(b, 1, &lengths), &b->dx[0]);
+}
+
 /* ---- Copies ---- */
 
 heed_status heed__flip_backward(heed__backward *b) {

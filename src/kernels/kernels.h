@@ -121,14 +121,22 @@ typedef struct heed__attention_task {
                                 NULL: none */
   void *scratch; /* attention_scratch bytes, aligned to HEED__ALIGNMENT; its contents matter only between the
                     calls of a task that yields */
-  /* Row-major [l, s], written where not NULL: q·k with hidden keys -inf, the weights after softmax, and after
-   * dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf */
+  /* The maps: row-major [l, s], written where not NULL: q·k with hidden keys -inf, the weights after softmax,
+   * and after dropout; the scores of all keys scaled, then capped, then biased with hidden keys -inf. Each
+   * row is followed by map_spare floats, which are left alone. */
+  int64_t map_spare;
   float *scores, *weights, *dropped_weights, *logits, *capped_logits, *biased_logits;
   float *lse; /* log Σ e^score of each row, with the sink; -inf for rows without visible keys; [l]; or NULL */
   /* The largest score of each row and the sum of e^(score - largest), both with the sink, which counts even
    * in rows without visible keys; -inf and 0 without any; [l, 2]; or NULL */
   float *stats;
+  const struct heed__attention_task *soon; /* the next task, whose inputs may be prefetched; or NULL */
 } heed__attention_task;
+
+/** Row i of one of the maps. */
+static inline float *heed__attention_map_row(const heed__attention_task *t, float *map, int64_t i) {
+  return map + i * (t->key_length + t->map_spare);
+}
 
 /** The keys *first … *last - 1 that row i sees by position; *first is at most *last. */
 static inline void heed__attention_window(const heed__attention_task *t, int64_t i, int64_t *first,

@@ -91,10 +91,7 @@ static heed_status refuse(const heed_module *m, const char *option) {
 }
 
 static heed_status refuse_keys(const heed_module *m, const heed_forward_options *options) {
-  const char *option = options->key != NULL     ? "key"
-                       : options->value != NULL ? "value"
-                       : options->cache != NULL ? "cache"
-                                                : "lengths";
+  const char *option = options->key != NULL ? "key" : options->value != NULL ? "value" : "cache";
   return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is given; only MultiHeadAttention takes it",
                     m->class->name, option);
 }
@@ -104,21 +101,17 @@ static heed_status check_forward_options(const heed_module *m, const heed_forwar
                                          bool wants_taps) {
   HEED__MAY_ENTER(m->context, m->class->name, options->attn_mask, options->key_padding_mask,
                   options->generator, options->kv_lengths, options->key, options->value, options->cache);
-  HEED__MAY_ENTER(m->context, m->class->name, options->mask, options->lengths);
+  HEED__MAY_ENTER(m->context, m->class->name, options->mask, options->lengths, options->key_lengths);
   if (!m->class->attends) {
     if (options->attn_mask != NULL || options->mask != NULL) return refuse(m, "attn_mask");
     if (options->key_padding_mask != NULL) return refuse(m, "key_padding_mask");
     if (options->kv_lengths != NULL) return refuse(m, "kv_lengths");
+    if (options->lengths != NULL) return refuse(m, "lengths");
+    if (options->key_lengths != NULL) return refuse(m, "key_lengths");
     if (wants_taps) return refuse(m, "need_weights");
   }
-  if (!m->class->takes_keys &&
-      (options->key != NULL || options->value != NULL || options->cache != NULL || options->lengths != NULL))
+  if (!m->class->takes_keys && (options->key != NULL || options->value != NULL || options->cache != NULL))
     return refuse_keys(m, options);
-  if (options->lengths != NULL && options->cache == NULL)
-    return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: lengths are given without cache; they are the numbers of tokens that each item of "
-                      "a cache receives",
-                      m->class->name);
   return HEED_OK;
 }
 

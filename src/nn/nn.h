@@ -265,7 +265,8 @@ heed_status heed__check_context_length(const heed_module *m, const char *name, h
 /** Errors: DTYPE, SHAPE, where x is not float32 [n, d_in] or [b, n, d_in] with at most context_length tokens,
  * or any number of them if it is packed. (attention/inputs.c) */
 HEED_MUST_USE
-heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x, bool packed);
+heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x,
+                                        const heed_forward_options *options);
 /** Checks x and all options of a forward pass without a cache as that pass does. (stages.c) */
 HEED_MUST_USE
 heed_status heed__attention_check_forward(heed_module *m, const heed_tensor *x,

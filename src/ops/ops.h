@@ -202,6 +202,23 @@ bool heed__walk_divided_across(heed_context *ctx, heed__walk *w, int64_t grain, 
 int64_t heed__parts(int64_t whole, int64_t part);
 int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit);
 
+/* ---- Lengths of packed sequences (pack.c) ---- */
+
+typedef struct heed__lengths {
+  int64_t count, total, longest; /* total: INT64_MAX if it is larger */
+} heed__lengths;
+/** Checks lengths int64 [b], each from 0 to `most`. Errors: DTYPE, SHAPE, INDEX. */
+HEED_MUST_USE
+heed_status heed__read_lengths(heed_context *ctx, const char *function, const char *argument,
+                               const heed_tensor *lengths, int64_t most, heed__lengths *out);
+/** Checks that they add up to the size of a dimension, from 0, of x. Errors: SHAPE. */
+HEED_MUST_USE
+heed_status heed__check_total(heed_context *ctx, const char *function, const char *argument,
+                              const heed__lengths *lengths, const char *name, const heed_tensor *x, int dim);
+static inline int64_t heed__length_at(const heed_tensor *lengths, int64_t i) {
+  return ((const int64_t *)(const void *)lengths->data)[i * lengths->stride[0]];
+}
+
 /* ---- Shared by several operations ---- */
 
 /** Converts n elements of a row into another row, which must not overlap it; strides in elements. Cannot

@@ -339,6 +339,8 @@ static void options_with_objects_of_another_context_are_rejected(void **state) {
   FORWARD(key_padding_mask, mask);
   FORWARD(generator, g);
   FORWARD(kv_lengths, whole_one);
+  FORWARD(lengths, whole_one);
+  FORWARD(key_lengths, whole_one);
   FORWARD(key, x);
   FORWARD(value, x);
   FORWARD(cache, cache);

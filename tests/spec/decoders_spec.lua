@@ -212,10 +212,7 @@ describe("the cache of a model", function()
       function() m({ 1, 2 }, { cache = cache, lengths = { 1, 2 } }) end)
     raises("GPT2: element 2 of lengths is -1; it must be at least 0",
       function() m({ 1, 2 }, { cache = cache, lengths = { 3, -1 } }) end)
-    raises("GPT2: lengths are given without cache; they are the numbers of ids [total] that each item of a cache " ..
-      "receives",
-      function() m({ 1, 2 }, { lengths = { 1, 1 } }) end)
-    raises("GPT2: logits_to_keep is 2; it must be at most 1, the number of ids of item 2",
+    raises("GPT2: logits_to_keep is the number 2; it must be an integer from 1 to the length of the shortest text, 1",
       function() m({ 1, 2, 3 }, { cache = cache, lengths = { 2, 1 }, logits_to_keep = 2 }) end)
     assert.has_error(function() m({ 1, 2 }, { cache = cache, lengths = { 2 } }) end)
     assert.has_error(function() cache:truncate { 4, 1 } end)

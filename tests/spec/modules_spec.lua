@@ -228,7 +228,7 @@ describe("forward", function()
     local m = multi_head()
     fails("MultiHeadAttention: x is nil; it must be a tensor", m)
     fails("MultiHeadAttention: there is no option 'mask'; the options are attn_mask, key_padding_mask, need_weights, "
-      .. "generator, kv_lengths, key, value, cache, need_lse, lengths", m, heed.rand(6, 3), { mask = 1 })
+      .. "generator, kv_lengths, key, value, cache, need_lse, lengths, key_lengths", m, heed.rand(6, 3), { mask = 1 })
     fails("MultiHeadAttention: need_weights is the number 1; it must be a boolean or a table of names", m,
       heed.rand(6, 3), { need_weights = 1 })
     assert.has_error(function() m(heed.rand(7, 3)) end)

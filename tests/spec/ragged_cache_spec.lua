@@ -161,8 +161,8 @@ describe("a cache whose items differ", function()
     local y = m(x, { cache = cache })
     close(one_by_one(m, x, singles), y)
     handle:remove()
-    raises("MultiHeadAttention: lengths and need_weights, or a hook on scores or weights, are given; leave one of " ..
-      "them out, or call the module once for each item",
+    raises("MultiHeadAttention: lengths, cache and need_weights, or a hook on scores or weights, are given; leave " ..
+      "one of them out, or call the module once for each item",
       function() m(x[1], { cache = cache, lengths = { 1, 1, 0, 0 }, need_weights = true }) end)
   end)
 
@@ -203,24 +203,18 @@ describe("a cache whose items differ rejects", function()
     local function with(lengths, of)
       return function() m(of or x, { cache = cache, lengths = lengths }) end
     end
-    raises("MultiHeadAttention: lengths add up to 4; they must add up to 5, the tokens of x", with { 1, 3 })
-    raises("MultiHeadAttention: the first 2 lengths add up to more than 5; all must add up to the number of tokens " ..
-      "of x", with { 3, 3 })
-    raises("MultiHeadAttention: element 1 of lengths is -1; it must be at least 0", with { -1, 6 })
+    raises("MultiHeadAttention: lengths add up to 4 and x is [5, 6]; they must add up to 5, its tokens", with { 1, 3 })
+    raises("MultiHeadAttention: lengths of sequence 1 is -1; it must be at least 0", with { -1, 6 })
     raises("MultiHeadAttention: lengths is [3]; it must be [2], one for each batch item", with { 1, 1, 3 })
-    raises("MultiHeadAttention: x is [2, 2, 6]; with lengths it must be [total, 6], the tokens of all items",
+    raises("MultiHeadAttention: x is [2, 2, 6] and lengths are given; it must be [total, 6]",
       with({ 2, 2 }, heed.randn(2, 2, 6)))
     assert.has_error(with { 1.5, 3.5 })
     assert.has_error(with "12")
   end)
 
-  it("lengths without a cache, with masks, or with need_weights", function()
-    raises("MultiHeadAttention: lengths are given without cache; they are the numbers of tokens that each item of a " ..
-      "cache receives", function() m(x, { lengths = { 2, 3 } }) end)
-    raises("SelfAttention: lengths is given; only MultiHeadAttention takes it",
-      function() heed.nn.SelfAttention(6, 6)(x, { lengths = { 5 } }) end)
-    raises("MultiHeadAttention: lengths and attn_mask are given; leave one of them out, or call the module once for " ..
-      "each item", function() m(x, { cache = cache, lengths = { 2, 3 }, attn_mask = heed.ones(5, 12) }) end)
+  it("lengths with masks or need_weights", function()
+    raises("MultiHeadAttention: lengths, cache and attn_mask are given; leave one of them out, or call the module " ..
+      "once for each item", function() m(x, { cache = cache, lengths = { 2, 3 }, attn_mask = heed.ones(5, 12) }) end)
     assert.has_error(function() m(x, { cache = cache, lengths = { 2, 3 }, need_weights = true }) end)
   end)
 

@@ -49,7 +49,8 @@
 ---@field cache? heed.ModelCache the ids follow the tokens in it, and are appended to it
 ---@field attn_mask? heed.Tensor|heed.Mask as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
----@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding; not together with a cache
+---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding, which costs nothing and has logits of 0; not together with a cache
+---@field lengths? heed.Indices [b]: ids [total] are those of b texts, one after another; not together with padding and a cache
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
 ---@field lengths? heed.Indices with a cache, whose items may differ: the ids of each item, and ids are [total], those of all items one after the other; so are the logits
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
@@ -62,9 +63,9 @@
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Indices [n] or [b, n]
+---@param ids heed.Indices [n], [b, n], or [total] with lengths
 ---@param options? heed.DecoderOptions
----@return heed.Tensor logits [n, v] or [b, n, v]
+---@return heed.Tensor logits [n, v], [b, n, v] or [total, v]; with lengths and logits_to_keep [b * logits_to_keep, v]
 ---@return { layers: heed.Taps[] }? info
 function Decoder:forward(ids, options) end
 

@@ -78,14 +78,15 @@ local Bert = {}
 
 ---@class heed.BertOptions
 ---@field attention_mask? heed.Tensor [b, n], 0 or false for padding
----@field kv_lengths? heed.Indices [b]: tokens beyond these lengths are padding
+---@field kv_lengths? heed.Indices [b]: tokens beyond these lengths are padding, which costs nothing and has hidden states of 0
+---@field lengths? heed.Indices [b]: ids [total] are those of b texts, one after another; not together with padding
 ---@field token_type_ids? heed.Indices [b, n] or [n]; 1 by default
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
 
 ---The hidden states of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
----@param ids heed.Indices [n] or [b, n]
+---@param ids heed.Indices [n], [b, n], or [total] with lengths
 ---@param options? heed.BertOptions
----@return heed.Tensor hidden [n, d] or [b, n, d]
+---@return heed.Tensor hidden [n, d], [b, n, d] or [total, d]
 ---@return { layers: heed.Taps[] }? info
 function Bert:forward(ids, options) end
 

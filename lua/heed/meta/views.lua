@@ -209,6 +209,23 @@ function Tensor:masked_select(mask) end
 ---@nodiscard
 function Tensor:repeat_interleave(repeats, dim) end
 
+---The sequences x [b, n, ...] of these lengths, one after another without padding.
+---@param lengths heed.Indices [b], each from 0 to n
+---@return heed.Tensor out [total, ...]
+---@nodiscard
+function Tensor:pack(lengths) end
+
+---@class heed.UnpackOptions
+---@field lengths heed.Indices
+---@field n? integer
+
+---The opposite of pack: x [total, ...] as [b, n, ...], with zeros behind each sequence.
+---@param lengths heed.Indices|heed.UnpackOptions [b], which add up to total
+---@param n? integer by default the largest length
+---@return heed.Tensor out [b, n, ...]
+---@nodiscard
+function Tensor:unpack(lengths, n) end
+
 -- ---- Other arrangements: the results are copies ----
 
 ---The elements in reverse order along these dimensions.

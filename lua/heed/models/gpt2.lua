@@ -35,6 +35,7 @@ Layer.points = {
   "hook_resid_post", constant = true,
 }
 Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
+Layer.packs = true -- takes packed sequences
 
 function Layer:forward(x, options)
   local at = points_of(self)
@@ -111,7 +112,7 @@ function GPT2:init(config)
 end
 
 --- The input [b, n, d] of the first layer for ids [b, n], which follow `past` tokens in the cache or have these
---- positions.
+--- positions, or [total, d] of packed ids [total] at these positions.
 function GPT2:embed(ids, past, positions)
   positions = positions or core.range(past + 1, past + ids.shape[ids.ndim], { dtype = "int64" })
   local at = points_of(self)

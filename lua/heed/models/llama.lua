@@ -35,6 +35,7 @@ Layer.points = {
   "hook_mlp_out", "hook_resid_post", constant = true,
 }
 Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
+Layer.packs = true -- takes packed sequences
 
 function Layer:forward(x, options)
   local at = points_of(self)

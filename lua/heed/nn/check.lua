@@ -201,6 +201,7 @@ function check.check(self, x, options)
   if not ATTENTION[class] or E.record(self) then E.reject("check", "self", self, "an attention module") end
   E.check_tensor(x, "check", "x")
   if options ~= nil and not E.is_list(options) then E.reject("check", "options", options, "a table of options") end
+  operands.refuse_packed("check", options)
   local given, warnings = {}, {}
   for name, value in compat.pairs(options or {}) do given[name] = value end
   local wants_weights = given.need_weights

@@ -270,6 +270,7 @@ function explain.explain(self, x, options)
   if headed == nil or E.record(self) then E.reject("explain", "self", self, "an attention module") end
   E.check_tensor(x, "explain", "x")
   local at, forward = split_options(options, "explain")
+  operands.refuse_packed("explain", forward)
   local wrapper = class == "MultiHeadAttentionWrapper"
   local head = position(at.head, headed and self.num_heads or 1, 1, "head")
   local unit = wrapper and self.heads[head] or self

@@ -3,7 +3,7 @@
 
 local NAMES = {
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache", "need_lse",
-  "lengths",
+  "lengths", "key_lengths",
 }
 
 return function(values)

@@ -69,6 +69,13 @@ local function is_plain(m, forward)
   return true
 end
 
+--- Raises for packed sequences, which would have to be found first.
+function operands.refuse_packed(method, options)
+  if options ~= nil and (options.lengths ~= nil or options.key_lengths ~= nil) then
+    E.fail("%s: lengths are given; give the tokens of one sequence alone, as x:narrow(1, first, n)", method)
+  end
+end
+
 --- The projections of head h for batch item b and query i, as {query [d], keys [s, d], values [s, d], queries = n,
 --- batches = b}; nil where only a whole pass can tell. at: {batch =, head =, query =, any_mode =
 --- true if dropout does not matter}; wrapper: the MultiHeadAttentionWrapper whose head m is

@@ -170,6 +170,10 @@ return function(m, ...)
   local given = { primitives.read_forward(m, ...) } -- copies, which no listener can release
   local x, options = given[1], forward_options(given)
   local name = E.class_name(m)
+  if options.lengths ~= nil then
+    E.fail("%s: lengths are given while gradients are recorded and modules or hooks in Lua take part; call it under " ..
+      "no_grad, or for each sequence", name)
+  end
   if options.cache ~= nil then
     E.fail("%s: cache is given while gradients are recorded, and a cache keeps none; call it under no_grad", name)
   end

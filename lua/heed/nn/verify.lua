@@ -31,6 +31,7 @@ local function check_operands(self, x, options)
   if not known or E.record(self) then E.reject("verify", "self", self, "an attention module") end
   E.check_tensor(x, "verify", "x")
   if options ~= nil and not E.is_list(options) then E.reject("verify", "options", options, "a table of options") end
+  operands.refuse_packed("verify", options)
   return class
 end
 

@@ -27,7 +27,7 @@ static float dot(const row *r, int64_t j) {
 /* The scores; those of hidden keys are -inf whatever the keys contain. Returns whether any key is visible. */
 static bool score(const row *r) {
   const heed__attention_task *t = r->t;
-  float *tap = t->scores ? t->scores + r->i * t->key_length : NULL;
+  float *tap = t->scores ? heed__attention_map_row(t, t->scores, r->i) : NULL;
   bool any = false;
   for (int64_t j = 0; tap && j < t->key_length; j++) tap[j] = -INFINITY;
   for (int64_t j = r->first; j < r->last; j++) {
@@ -48,7 +48,7 @@ static bool score(const row *r) {
 /* The taps of scores; hidden keys have logits too. */
 static void tap_scores(const row *r) {
   const heed__attention_task *t = r->t;
-  const int64_t at = r->i * t->key_length;
+  const int64_t at = r->i * (t->key_length + t->map_spare);
   for (int64_t j = 0; j < t->key_length && (t->logits || t->capped_logits); j++) {
     const float x = dot(r, j) * t->scale;
     if (t->logits) t->logits[at + j] = x;
@@ -115,11 +115,11 @@ bool heed__scalar_attention(const heed__attention_task *t, const heed__pace *pac
     const bool seen = score(&r);
     if (t->logits || t->capped_logits || t->biased_logits) tap_scores(&r);
     const bool any = scores_to_weights(&r, seen);
-    if (t->weights) memcpy(t->weights + r.i * t->key_length, r.x, row_bytes);
+    if (t->weights) memcpy(heed__attention_map_row(t, t->weights, r.i), r.x, row_bytes);
     const float *keep = t->dropout_mask ? t->dropout_mask + (r.i - t->first) * t->key_length : NULL;
     for (int64_t j = 0; keep && j < t->key_length; j++)
       r.x[j] *= keep[j]; /* keeps -0 and nan, as PyTorch does */
-    if (t->dropped_weights) memcpy(t->dropped_weights + r.i * t->key_length, r.x, row_bytes);
+    if (t->dropped_weights) memcpy(heed__attention_map_row(t, t->dropped_weights, r.i), r.x, row_bytes);
     if (t->out && any) {
       weigh_values(&r);
     } else {

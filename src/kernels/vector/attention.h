@@ -11,6 +11,7 @@
 
 #include "small.h"
 
+#include "attention_masks.h"
 #include "attention_products.h"
 
 /* ---- The two products of a strip ---- */
@@ -38,7 +39,8 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int64_t c = 0; c < columns; c += ATTEND_TILE)
-    value_tile(out + c, factor, a->scores, e->values + c, e->low, e->high, columns, (columns - c) / V_LANES);
+    value_tile(out + c, factor, a->scores, e->values + c, e->value_row, e->low, e->high, columns,
+               (columns - c) / V_LANES);
 }
 
 /* The same in the same order, but without the keys that a row does not see. */
@@ -52,7 +54,7 @@ static void weigh_seen(const attend_work *a, const seen *e, float *out, const fl
         vfloat x = v_zero();
         for (; j < end; j++)
           if ((j >= e->sure_first && j < e->sure_last) || (e->bit[r][j / ATTEND_WORD] >> j % ATTEND_WORD & 1))
-            x = v_fma(v_set(a->scores[r * ATTEND_STRIDE + j]), v_load(e->values + j * columns + c), x);
+            x = v_fma(v_set(a->scores[r * ATTEND_STRIDE + j]), v_load(e->values + j * e->value_row + c), x);
         sum = v_add(sum, x);
       }
       v_store(out + c, sum);
@@ -186,7 +188,7 @@ static void raise_clipped(float *scores, const float most[ATTEND_STRIP], int64_t
 static void begin_map(const heed__attention_task *t, int64_t row) {
   if (!t->intervals && !t->visible && !t->padding && !t->bias) return;
   for (int64_t i = t->first + row; i < t->first + row + ATTEND_STRIP && i < t->last; i++) {
-    float *map = t->weights + i * t->key_length;
+    float *map = heed__attention_map_row(t, t->weights, i);
     int64_t first, last;
     heed__attention_bounds(t, i, &first, &last);
     for (; first < last; first++) map[first] = -INFINITY;
@@ -197,14 +199,14 @@ static void begin_map(const heed__attention_task *t, int64_t row) {
 static void keep_scores(const attend_work *a, const seen *e, int64_t row) {
   const heed__attention_task *t = a->t;
   for (int64_t r = 0, i = t->first + row; r < ATTEND_STRIP && i < t->last; r++, i++)
-    memcpy(t->weights + i * t->key_length + e->first + e->low, a->scores + r * ATTEND_STRIDE + e->low,
-           (size_t)(e->high - e->low) * sizeof(float));
+    memcpy(heed__attention_map_row(t, t->weights, i) + e->first + e->low,
+           a->scores + r * ATTEND_STRIDE + e->low, (size_t)(e->high - e->low) * sizeof(float));
 }
 
 /* After the last block: turns the scores of query i into weights. */
 static void write_weights(const heed__attention_task *t, int64_t i, float most, float sum) {
   enum { AT_ONCE = 4 };
-  float *map = t->weights + i * t->key_length;
+  float *map = heed__attention_map_row(t, t->weights, i);
   const vfloat top = v_set(most), share = v_set(1.0f / sum);
   int64_t first, last;
   heed__attention_bounds(t, i, &first, &last);
@@ -289,6 +291,7 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
   float *q = s->q, *out = s->out;
+  fetch_next(t, s);
   for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP;
        r++, i++, q += t->head_size, out += a->columns) {
     if (i < t->last) {
@@ -328,8 +331,10 @@ static bool finite_between(const attend_work *a, const seen *e, key_range *known
   if (from >= to) return true;
   if (known->from > to || known->to < from) known->from = known->to = from;
   const int64_t columns = a->columns, below = known->from - from, above = to - known->to;
-  if (below > 0 && !are_finite(e->values + from * columns, below * columns)) return false;
-  if (above > 0 && !are_finite(e->values + known->to * columns, above * columns)) return false;
+  if (below > 0 && !are_finite_rows(e->values + from * e->value_row, e->value_row, below, columns))
+    return false;
+  if (above > 0 && !are_finite_rows(e->values + known->to * e->value_row, e->value_row, above, columns))
+    return false;
   known->from = heed__min(known->from, from);
   known->to = heed__max(known->to, to);
   return true;

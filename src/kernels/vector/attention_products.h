@@ -38,9 +38,10 @@ V_INLINE void score_vectors(float *scores, const float *q, const float *keys, in
   }
 }
 
-/* out [ATTEND_STRIP, vectors] = out · factor + weights [ATTEND_STRIP, n] · values [n, vectors] */
+/* out [ATTEND_STRIP, vectors] = out · factor + weights [ATTEND_STRIP, n] · values [n, vectors], whose rows
+ * are value_row apart */
 V_INLINE void value_vectors(float *out, const float *factor, const float *weights, const float *values,
-                            int64_t n, int64_t columns, const int vectors) {
+                            ptrdiff_t value_row, int64_t n, int64_t columns, const int vectors) {
   vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -53,7 +54,7 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
       y[v] = v_load(values + v * V_LANES);
-      if (v * V_LANES % 16 == 0) __builtin_prefetch(values + ATTEND_AHEAD * columns + v * V_LANES);
+      if (v * V_LANES % 16 == 0) __builtin_prefetch(values + ATTEND_AHEAD * value_row + v * V_LANES);
     }
     V_UNROLL
     for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -61,7 +62,7 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
       V_UNROLL
       for (int v = 0; v < vectors; v++) x[r][v] = v_fma(p, y[v], x[r][v]);
     }
-    values += columns;
+    values += value_row;
   }
   V_UNROLL
   for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -112,17 +113,17 @@ NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, in
 
 /* out [ATTEND_STRIP, vectors] = out · factor + weights · values low…high-1, run by run */
 V_INLINE void value_runs(float *out, const float *factor, const float *weights, const float *values,
-                         int64_t low, int64_t high, int64_t columns, const int vectors) {
+                         ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns, const int vectors) {
   for (int64_t j = low; j < high; factor = NULL) {
     const int64_t end = run_end(j, high);
-    value_vectors(out, factor, weights + j, values + j * columns, end - j, columns, vectors);
+    value_vectors(out, factor, weights + j, values + j * value_row, value_row, end - j, columns, vectors);
     j = end;
   }
 }
 
 NOT_INLINE void value_tile(float *out, const float *factor, const float *weights, const float *values,
-                           int64_t low, int64_t high, int64_t columns, int64_t count) {
-  BY_VECTORS(count, value_runs(out, factor, weights, values, low, high, columns, vectors))
+                           ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns, int64_t count) {
+  BY_VECTORS(count, value_runs(out, factor, weights, values, value_row, low, high, columns, vectors))
 }
 
 #endif

@@ -89,13 +89,14 @@ static __attribute__((noinline)) void small_write_sums(const heed__attention_tas
 static __attribute__((noinline)) void small_write_weights(const heed__attention_task *t, int64_t i0,
                                                           int64_t n, int64_t first, int64_t keys,
                                                           const vfloat *weight, vmask none) {
-  float *map = t->weights + i0 * t->key_length;
+  const int64_t width = t->key_length + t->map_spare;
+  float *map = t->weights + i0 * width;
   for (int64_t r = 0; r < n; r++) {
-    for (int64_t j = 0; j < first; j++) map[r * t->key_length + j] = 0.0f;
-    for (int64_t j = first + keys; j < t->key_length; j++) map[r * t->key_length + j] = 0.0f;
+    for (int64_t j = 0; j < first; j++) map[r * width + j] = 0.0f;
+    for (int64_t j = first + keys; j < t->key_length; j++) map[r * width + j] = 0.0f;
   }
   for (int64_t j = 0; j < keys; j++)
-    small_scatter(map + first + j, t->key_length, n, v_select(none, v_zero(), weight[j]));
+    small_scatter(map + first + j, width, n, v_select(none, v_zero(), weight[j]));
 }
 
 /* Rows i0 … i0 + n - 1, n <= V_LANES. plain: keys and values are float32, and there is no mask, cap, slope,
@@ -217,6 +218,22 @@ static void small_rows_any(const heed__attention_task *t, int64_t i0, int64_t n)
  * latency: by a sixth of the time of a small module (Cascade Lake). */
 #define SMALL_LEFT_TO_AVX2(tokens) (V_LANES == 16 && (tokens) <= 8)
 
+static void small_fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t rows, int64_t n) {
+  for (int64_t i = 0; i < rows; i++) {
+    const char *end = element_at(x, dtype, i * row + n);
+    for (const char *p = element_at(x, dtype, i * row); p < end; p += HEED__ALIGNMENT) __builtin_prefetch(p);
+  }
+}
+
+static __attribute__((noinline)) void small_fetch(const heed__attention_task *t) {
+  if (!heed__attention_is_small(t)) return;
+  small_fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->query_length, t->head_size);
+  small_fetch_rows(t->k, t->k_dtype, t->k_row, t->key_length, t->head_size);
+  small_fetch_rows(t->v, t->v_dtype, t->v_row, t->key_length, t->value_size);
+  for (int64_t i = 0; i < t->query_length && t->out_column == 1; i++)
+    for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
+}
+
 /* The whole task, for which heed__attention_is_small holds. */
 static void attend_small(const heed__attention_task *t) {
 #if V_LANES == 16
@@ -228,6 +245,7 @@ static void attend_small(const heed__attention_task *t) {
   const bool plain = t->k_dtype == HEED_FLOAT32 && t->v_dtype == HEED_FLOAT32 && t->softcap == 0.0f &&
                      t->slope == 0.0f && !t->has_sink && !t->intervals && !t->visible && !t->padding &&
                      !t->bias && !t->dropout_mask && !t->lse && !t->stats && !t->weights;
+  if (t->soon) small_fetch(t->soon);
   for (int64_t i = t->first; i < t->last; i += V_LANES)
     (plain ? small_rows_plain : small_rows_any)(t, i, t->last - i < V_LANES ? t->last - i : V_LANES);
 }

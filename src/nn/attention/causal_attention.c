@@ -204,7 +204,7 @@ done:
 static heed_status causal_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                   heed_tensor **out, heed_attention_taps *taps) {
   const int64_t wanted = ((const heed__attention_module *)m)->softmax_dim;
-  heed_status status = heed__attention_check_input(m, x, false);
+  heed_status status = heed__attention_check_input(m, x, options);
   if (status != HEED_OK) return status;
   if (wanted > x->ndim || wanted < -x->ndim) {
     return heed__fail(m->context, HEED_INDEX,
@@ -214,6 +214,10 @@ static heed_status causal_forward(heed_module *m, const heed_tensor *x, const he
   if (wanted != -1 && wanted != x->ndim && (status = heed__refuse_own(m, "softmax_dim")) != HEED_OK)
     return status;
   const int dim = (int)(wanted < 0 ? wanted + x->ndim + 1 : wanted);
+  if (dim != x->ndim && options->lengths != NULL)
+    return heed__fail(m->context, HEED_ARGUMENT,
+                      "%s: lengths are given and softmax_dim is %d; it must be that of the keys, -1 or %d",
+                      m->class->name, (int)wanted, x->ndim);
   return dim == x->ndim ? heed__attention_forward(m, x, options, out, taps)
                         : forward_along(m, dim, x, options, out, taps);
 }

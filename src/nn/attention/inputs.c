@@ -3,8 +3,33 @@
 
 /* ---- Tokens ---- */
 
+/* Packed sequences x [total, d]. */
+static heed_status check_packed_tokens(const heed_module *m, const char *argument, const heed_tensor *x,
+                                       const char *lengths_argument, const heed_tensor *lengths) {
+  const heed__attention_module *a = (const heed__attention_module *)m;
+  const char *name = m->class->name;
+  heed__lengths read;
+  if (x->ndim != 2) {
+    char text[HEED__SHAPE_TEXT];
+    return heed__fail(m->context, HEED_SHAPE, "%s: %s is %s and %s are given; it must be [total, %lld]", name,
+                      argument, heed__shape_text(text, x->ndim, x->shape), lengths_argument,
+                      (long long)x->shape[x->ndim - 1]);
+  }
+  heed_status status = heed__read_lengths(m->context, name, lengths_argument, lengths, INT64_MAX, &read);
+  if (status == HEED_OK)
+    status = heed__check_total(m->context, name, lengths_argument, &read, argument, x, 0);
+  if (status == HEED_OK && a->context_length > 0 && read.longest > a->context_length) {
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: a sequence of %s has %lld tokens; it must have at most %lld, the context_length",
+                      name, argument, (long long)read.longest, (long long)a->context_length);
+  }
+  return status;
+}
+
+/* lengths: NULL unless sequences are packed. */
 static heed_status check_tokens(const heed_module *m, const char *argument, const char *setting, int64_t d,
-                                const heed_tensor *x, bool packed) {
+                                const heed_tensor *x, const char *lengths_argument,
+                                const heed_tensor *lengths) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   const char *name = m->class->name;
   heed_status status = heed__check_dtype(m->context, name, argument, x, HEED_FLOAT32);
@@ -17,7 +42,8 @@ static heed_status check_tokens(const heed_module *m, const char *argument, cons
                       (long long)d);
   }
   const int64_t n = x->shape[x->ndim - 2];
-  if (a->context_length > 0 && n > a->context_length && !packed) {
+  if (lengths != NULL) return check_packed_tokens(m, argument, x, lengths_argument, lengths);
+  if (a->context_length > 0 && n > a->context_length) {
     return heed__fail(m->context, HEED_SHAPE,
                       "%s: %s has %lld tokens; it must have at most %lld, the context_length", name, argument,
                       (long long)n, (long long)a->context_length);
@@ -25,8 +51,30 @@ static heed_status check_tokens(const heed_module *m, const char *argument, cons
   return HEED_OK;
 }
 
-heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x, bool packed) {
-  return check_tokens(m, "x", "d_in", ((const heed__attention_module *)m)->d_in, x, packed);
+heed_status heed__attention_check_input(const heed_module *m, const heed_tensor *x,
+                                        const heed_forward_options *options) {
+  return check_tokens(m, "x", "d_in", ((const heed__attention_module *)m)->d_in, x, "lengths",
+                      options->lengths);
+}
+
+/* The options that lengths exclude or need. */
+static heed_status check_packed_options(const heed_module *m, const heed_forward_options *o) {
+  const char *name = m->class->name;
+  if (o->lengths == NULL && o->key_lengths != NULL)
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: key_lengths are given without lengths; give both",
+                      name);
+  if (o->lengths == NULL) return HEED_OK;
+  if ((o->key != NULL) != (o->key_lengths != NULL))
+    return heed__fail(m->context, HEED_ARGUMENT, "%s: lengths and %s are given without %s; give both", name,
+                      o->key != NULL ? "key" : "key_lengths", o->key != NULL ? "key_lengths" : "key");
+  const char *other = o->kv_lengths != NULL         ? "kv_lengths"
+                      : o->key_padding_mask != NULL ? "key_padding_mask"
+                                                    : NULL;
+  if (other == NULL) return HEED_OK;
+  return heed__fail(m->context, HEED_ARGUMENT,
+                    "%s: lengths and %s are given; give only one of them, because packed sequences have no "
+                    "padding",
+                    name, other);
 }
 
 static heed_status check_without_key(const heed__attention_stages *p) {
@@ -45,7 +93,8 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   const heed__attention_module *a = (const heed__attention_module *)m;
   const char *name = m->class->name;
   const heed_tensor *key = p->options.key, *value = p->options.value;
-  heed_status status = heed__attention_check_input(m, x, p->options.lengths != NULL);
+  heed_status status = check_packed_options(m, &p->options);
+  if (status == HEED_OK) status = heed__attention_check_input(m, x, &p->options);
   if (status != HEED_OK) return status;
   p->from[0] = p->from[1] = p->from[2] = x;
   if (key == NULL) return check_without_key(p);
@@ -60,14 +109,43 @@ heed_status heed__stages_choose_tokens(heed__attention_stages *p, const heed_ten
   }
   p->from[1] = key;
   p->from[2] = value = value != NULL ? value : key;
-  if ((status = check_tokens(m, "key", "kdim", a->kdim, key, false)) != HEED_OK) return status;
+  status = check_tokens(m, "key", "kdim", a->kdim, key, "key_lengths", p->options.key_lengths);
+  if (status != HEED_OK) return status;
   if (x->ndim != key->ndim || (x->ndim == 3 && x->shape[0] != key->shape[0]))
     return heed__fail_pair(m->context, name, "x", x, "key", key, "their sizes of the batch must be equal");
-  if ((status = check_tokens(m, "value", "vdim", a->vdim, value, false)) != HEED_OK) return status;
+  status = check_tokens(m, "value", "vdim", a->vdim, value, "key_lengths", p->options.key_lengths);
+  if (status != HEED_OK) return status;
   if (!heed__same_shape(key->ndim - 1, key->shape, value->ndim - 1, value->shape))
     return heed__fail_pair(m->context, name, "key", key, "value", value,
                            "their sizes but the last must be equal");
   return HEED_OK;
+}
+
+/* ---- Positions ---- */
+
+static heed_status new_positions(heed_context *ctx, const char *function, const heed_tensor *lengths,
+                                 int64_t total, heed_tensor **out) {
+  const heed_status status = heed__tensor_new(ctx, function, HEED_INT64, 1, &total, out);
+  if (status != HEED_OK) return status;
+  int64_t *next = (int64_t *)(void *)(*out)->data;
+  for (int64_t i = 0; i < lengths->shape[0]; i++)
+    for (int64_t n = 1; n <= heed__length_at(lengths, i); n++) *next++ = n;
+  return HEED_OK;
+}
+
+heed_status heed__stages_make_positions(heed__attention_stages *p) {
+  const heed_tensor *lengths[] = {p->options.lengths, p->options.key != NULL ? p->options.key_lengths : NULL};
+  heed_status status = HEED_OK;
+  if (p->options.cache != NULL || !p->rotary) return HEED_OK;
+  for (int i = 0; i < 2 && status == HEED_OK; i++)
+    if (lengths[i] != NULL)
+      status =
+          new_positions(p->m->context, p->m->class->name, lengths[i], p->from[i]->shape[0], &p->positions[i]);
+  return status;
+}
+
+const heed_tensor *heed__stages_positions(const heed__attention_stages *p, int which) {
+  return p->positions[which == 1 && p->options.key == NULL ? 0 : which];
 }
 
 /* ---- With a cache ---- */

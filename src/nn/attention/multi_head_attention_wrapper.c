@@ -80,7 +80,7 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
   int64_t *chosen = NULL, chosen_count = count;
   heed__result result = {0};
   int64_t shape[3];
-  heed_status status = heed__attention_check_input(m, x, false);
+  heed_status status = heed__attention_check_input(m, x, options);
   if (status != HEED_OK) return status;
   memcpy(shape, x->shape, (size_t)x->ndim * sizeof *shape);
   shape[x->ndim - 1] = a->d_out * count;

@@ -99,6 +99,14 @@ heed_status heed__own_pass_new(heed_module *m, const heed_tensor *x, const heed_
   pass->unfused =
       pass->dropout != NULL || (pass->edited & (HEED_POINT_ATTN_SCORES | HEED_POINT_PATTERN)) != 0;
   pass->selects = pass->unfused || (pass->listened & (HEED_POINT_ATTN_SCORES | HEED_POINT_PATTERN)) != 0;
+  if (pass->unfused && options->lengths != NULL) {
+    heed__own_pass_free(pass);
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "%s: lengths are given and hooks change the scores or weights, which packed sequences do "
+        "not allow; call the module for each sequence, or unpack x",
+        m->class->name);
+  }
   status = heed__wanted_copy(ctx, m->class->name, wants_taps ? options->wanted : NULL, &pass->wanted);
   choose_taps(pass, pass->wanted);
   heed_forward_options own = *options;

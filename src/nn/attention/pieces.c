@@ -83,8 +83,15 @@ static heed_status shape_piece(heed__attention_stages *p, int which, const piece
   if (norm != NULL && !p->normed) status = norm->class->forward(norm, &view, &none, &target, NULL);
   if (status != HEED_OK) return status;
   p->normed = true; /* for a retry, in case allocating the angles fails */
-  if (p->rotary)
+  const heed_tensor *positions = heed__stages_positions(p, which);
+  if (p->rotary && positions != NULL) {
+    heed_tensor own;
+    heed__alias_on_stack(&own, positions);
+    heed__narrow_on_stack(&own, 0, first, view.shape[view.ndim - 2]);
+    status = heed__rope_at(p->m->context, p->m->class->name, &view, &own, &p->rope, &target);
+  } else if (p->rotary) {
     status = heed__rope(p->m->context, p->m->class->name, &view, past + first, &p->rope, &target);
+  }
   if (status == HEED_OK) p->normed = false;
   return status;
 }

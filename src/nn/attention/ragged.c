@@ -7,44 +7,19 @@
 static heed_status fail_with(const heed__attention_stages *p, const char *what) {
   return heed__fail(
       p->m->context, HEED_ARGUMENT,
-      "%s: lengths and %s are given; leave one of them out, or call the module once for each item",
+      "%s: lengths, cache and %s are given; leave one of them out, or call the module once for each item",
       p->m->class->name, what);
 }
 
-heed_status heed__stages_read_lengths(heed__attention_stages *p, const heed_tensor *x) {
+heed_status heed__stages_read_lengths(heed__attention_stages *p) {
   heed_context *ctx = p->m->context;
   const char *name = p->m->class->name;
   const heed_tensor *lengths = p->options.lengths;
   const heed_kv_cache *cache = p->options.cache;
-  int64_t total = 0;
   if (p->options.attn_mask != NULL) return fail_with(p, "attn_mask");
-  if (p->options.key_padding_mask != NULL) return fail_with(p, "key_padding_mask");
   if (p->taps != NULL) return fail_with(p, "need_weights, or a hook on scores or weights,");
-  heed_status status = heed__kv_check_items(cache, name, "lengths", lengths);
+  const heed_status status = heed__kv_check_items(cache, name, "lengths", lengths);
   if (status != HEED_OK) return status;
-  if (x->ndim != 2) {
-    char text[HEED__SHAPE_TEXT];
-    return heed__fail(ctx, HEED_SHAPE,
-                      "%s: x is %s; with lengths it must be [total, %lld], the tokens of all items", name,
-                      heed__shape_text(text, x->ndim, x->shape), (long long)x->shape[x->ndim - 1]);
-  }
-  for (int64_t i = 0; i < cache->batch; i++) {
-    const int64_t length = heed__kv_element(lengths, i);
-    if (length < 0 || length > x->shape[0] - total) {
-      return length < 0
-                 ? heed__fail(ctx, HEED_INDEX, "%s: element %lld of lengths is %lld; it must be at least 0",
-                              name, (long long)i + 1, (long long)length)
-                 : heed__fail(ctx, HEED_SHAPE,
-                              "%s: the first %lld lengths add up to more than %lld; all must add up to the "
-                              "number of tokens of x",
-                              name, (long long)i + 1, (long long)x->shape[0]);
-    }
-    total += length;
-  }
-  if (total != x->shape[0])
-    return heed__fail(ctx, HEED_SHAPE,
-                      "%s: lengths add up to %lld; they must add up to %lld, the tokens of x", name,
-                      (long long)total, (long long)x->shape[0]);
   const size_t bytes = heed__array_bytes((uint64_t)cache->batch, sizeof *p->added);
   p->added = heed__allocate(ctx, bytes);
   if (p->added == NULL) return heed__fail_memory(ctx, name, bytes);

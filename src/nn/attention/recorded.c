@@ -85,8 +85,8 @@ static heed_status project_recorded(recorded_pass *pass, heed__attention_stages 
   if (status == HEED_OK) status = view_heads(pass, *y, y);
   if (status == HEED_OK && i < 2 && p->norm[i] != NULL) status = apply(pass, p->norm[i], *y, y);
   if (status != HEED_OK || i == 2 || !p->rotary) return status;
-  heed_tensor **rotated = new_result(pass); /* positions from 1 on: a cache, which has a past, is refused */
-  status = heed_rope(pass->ctx, *y, NULL, &p->rope, rotated);
+  heed_tensor **rotated = new_result(pass); /* from 1 on without packed sequences: a cache is refused */
+  status = heed_rope(pass->ctx, *y, heed__stages_positions(p, i), &p->rope, rotated);
   *y = *rotated;
   return status;
 }

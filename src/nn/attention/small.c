@@ -7,7 +7,7 @@
 
 static bool has_none(const heed_forward_options *o) {
   return !o->attn_mask && !o->mask && !o->key_padding_mask && !o->kv_lengths && !o->key && !o->value &&
-         !o->cache && !o->lengths;
+         !o->cache && !o->lengths && !o->key_lengths;
 }
 
 static bool is_plain(const heed__attention_module *a) {

@@ -35,10 +35,10 @@ static void release_parts(heed__attention_stages *p) {
 
 static heed_status retain_inputs(heed__attention_stages *p) {
   const heed_tensor **inputs[] = {&p->options.attn_mask, &p->options.key_padding_mask, &p->options.kv_lengths,
-                                  &p->from[0]};
+                                  &p->options.lengths,   &p->options.key_lengths,      &p->from[0]};
   heed_status status = HEED_OK;
   p->mask_reference = heed_mask_retain((heed_mask *)(uintptr_t)p->options.mask);
-  for (int i = 0; i < 4 && status == HEED_OK; i++) status = retain(p, inputs[i]);
+  for (int i = 0; i < 6 && status == HEED_OK; i++) status = retain(p, inputs[i]);
   for (int i = 1; i < 3 && status == HEED_OK; i++) {
     if (p->options.key == NULL)
       p->from[i] = p->from[0];
@@ -78,6 +78,8 @@ static void set_operands(heed__attention_stages *p) {
       .no_heads = a->one_head,
       .same_tokens = p->options.key == NULL,
       .key_padding_mask = p->options.key_padding_mask,
+      .lengths = p->options.cache == NULL ? p->options.lengths : NULL, /* with a cache: p->added */
+      .key_lengths = p->options.key_lengths,
       .found = p->taps,
   };
   if (p->taps != NULL) {
@@ -98,7 +100,8 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->added = NULL;
   p->taps = taps;
   if ((status = heed__stages_choose_tokens(p, x)) != HEED_OK) return status;
-  if (options->lengths != NULL && (status = heed__stages_read_lengths(p, x)) != HEED_OK) return status;
+  if (options->lengths != NULL && options->cache != NULL)
+    if ((status = heed__stages_read_lengths(p)) != HEED_OK) return status;
   if ((status = heed__stages_check_cache(p, x)) != HEED_OK) {
     heed__release(m->context, p->added);
     return status;
@@ -121,7 +124,7 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   }
   p->norm[0] = heed__module_part(m, "q_norm");
   p->norm[1] = heed__module_part(m, "k_norm");
-  p->made[0] = p->made[1] = p->heads = p->turned = NULL;
+  p->made[0] = p->made[1] = p->heads = p->turned = p->positions[0] = p->positions[1] = NULL;
   p->turned_rows = 0;
   p->into_view = &p->into;
   p->result = (heed__result){0};
@@ -132,13 +135,16 @@ heed_status heed__attention_stages_begin(heed__attention_stages *p, heed_module 
   p->piece = 0;
   if (scratch != NULL) {
     set_operands(p);
-    return HEED_OK;
+    status = heed__stages_make_positions(p);
+    if (status != HEED_OK) heed__attention_stages_end(p, status);
+    return status;
   }
   retain_parts(p);
   if ((status = retain_inputs(p)) == HEED_OK) {
     set_operands(p);
     status = retain(p, &p->operands.options.sinks);
   }
+  if (status == HEED_OK) status = heed__stages_make_positions(p);
   if (status != HEED_OK) heed__attention_stages_end(p, status);
   return status;
 }
@@ -326,13 +332,14 @@ static heed_status begin_attention(heed__attention_stages *p) {
     status =
         new_buffer(p, p->scratch != NULL ? &p->scratch->heads : NULL, like->ndim, like->shape, &p->heads);
   } else {
-    const heed_tensor *inputs[] = {p->options.attn_mask, p->options.key_padding_mask, p->options.kv_lengths,
-                                   operands->options.sinks};
+    const heed_tensor *inputs[] = {p->options.attn_mask,  p->options.key_padding_mask,
+                                   p->options.kv_lengths, operands->options.sinks,
+                                   p->options.lengths,    p->options.key_lengths};
     status = p->ragged || p->apart || p->turned != NULL
                  ? heed__result_begin_row_major(ctx, operands->function, &p->result, p->out, HEED_FLOAT32,
-                                                like->ndim, like->shape, 4, inputs)
+                                                like->ndim, like->shape, 6, inputs)
                  : heed__result_begin(ctx, operands->function, &p->result, p->out, HEED_FLOAT32, like->ndim,
-                                      like->shape, false, 4, inputs);
+                                      like->shape, false, 6, inputs);
   }
   if (status != HEED_OK) return status;
   heed__stages_view_heads(&p->into, p->out_proj != NULL ? p->heads : p->result.tensor,
@@ -364,11 +371,6 @@ heed_status heed__attention_stage_begin(heed__attention_stages *p, int stage) {
   return status;
 }
 
-/* Whether queries or keys are normalised or rotated here; a norm that was applied elsewhere is NULL. */
-static bool has_shaping(const heed__attention_stages *p) {
-  return p->norm[0] != NULL || p->norm[1] != NULL || p->rotary;
-}
-
 static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) {
   if (stage <= HEED__STAGE_VALUES) return &p->linear[stage];
   return stage == HEED__STAGE_OUT && p->out_proj != NULL ? &p->linear[3] : NULL;
@@ -388,7 +390,7 @@ heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool
     *done = heed__linear_run(p->m->context, linear);
   else if (stage == HEED__STAGE_ATTENTION)
     return run_attention(p, done);
-  else if (stage == HEED__STAGE_SHAPE && has_shaping(p))
+  else if (stage == HEED__STAGE_SHAPE && heed__stages_has_shaping(p))
     return heed__stages_run_shape(p, done);
   else if (stage == HEED__STAGE_CACHE && p->spans)
     return heed__stages_run_cache(p, done);
@@ -424,6 +426,7 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
     heed__kv_span_end(&p->span);
   }
   for (int i = 0; i < 2; i++) heed_tensor_free(p->made[i]);
+  for (int i = 0; i < 2; i++) heed_tensor_free(p->positions[i]);
   for (int i = 0; i < 3; i++) heed_tensor_free(p->projected[i]);
   heed_tensor_free(p->heads);
   heed_tensor_free(p->turned);
@@ -431,30 +434,6 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
   for (int i = 0; i < p->retained_count; i++) heed_tensor_free(p->retained[i]);
   heed_mask_release(p->mask_reference);
   if (p->scratch == NULL) release_parts(p);
-}
-
-/* ---- Progress ---- */
-
-double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
-  switch (stage) {
-  case HEED__STAGE_SHAPE: return has_shaping(p) ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
-  case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
-  case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
-    return 2 * (double)p->view[0].numel *
-           (double)(p->spans ? p->span.length : p->operands.k->shape[p->operands.k->ndim - 2]);
-  case HEED__STAGE_OUT:
-    return p->out_proj == NULL ? 0
-                               : (double)p->heads->numel * (double)p->out_proj->slots[0].parameter->shape[0];
-  default:
-    return (double)p->projected[stage]->numel * (double)p->from[stage]->shape[p->from[stage]->ndim - 1];
-  }
-}
-
-double heed__attention_stage_progress(const heed__attention_stages *p, int stage) {
-  if (stage == HEED__STAGE_ATTENTION) return heed__attention_plan_progress(&p->plan);
-  if (stage == HEED__STAGE_OUT) return p->out_proj != NULL ? heed__linear_progress(&p->linear[3]) : 0;
-  if (stage <= HEED__STAGE_VALUES) return heed__linear_progress(&p->linear[stage]);
-  return heed__stages_pieces_progress(p, stage);
 }
 
 /* ---- All stages at once ---- */

@@ -56,6 +56,7 @@ typedef struct heed__attention_stages {
   heed_tensor *projected[3], *heads; /* [..., n, h · d]; heads: the input of out_proj */
   heed_tensor view[3], into, *into_view; /* the same as [..., h, n, d]; into: of heads or the result */
   heed_tensor slopes;                    /* ALiBi's, without storage */
+  heed_tensor *positions[2]; /* int64 [n] of the rotation of packed queries and keys; NULL: 1, 2, … */
   heed__attention_operands operands;
   heed__result result; /* without out_proj */
   bool spans;          /* `span` has begun */
@@ -63,7 +64,7 @@ typedef struct heed__attention_stages {
   heed_tensor cached[4], mask[2]; /* views of the span, and of masks over its keys */
   heed_tensor *made[2];           /* copied masks */
   int retained_count;
-  heed_tensor *retained[24];
+  heed_tensor *retained[26];
   heed_mask *mask_reference;
   unsigned open; /* bits of the stages that have begun but not ended */
   int64_t piece; /* the next one of SHAPE or CACHE */
@@ -106,7 +107,11 @@ heed_status heed__stages_copy(const heed__attention_stages *p, const heed_tensor
 /** A view of x [..., n, h · d] as [..., h, n, d]; for modules of one head unchanged. */
 void heed__stages_view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a);
 
-/** The multiply-adds of a stage, and its progress from 0 to 1. */
+/** Whether the stage SHAPE has anything to do. */
+static inline bool heed__stages_has_shaping(const heed__attention_stages *p) {
+  return p->norm[0] != NULL || p->norm[1] != NULL || p->rotary;
+}
+/** The multiply-adds of a stage, and its progress from 0 to 1. (progress.c) */
 double heed__attention_stage_work(const heed__attention_stages *p, int stage);
 double heed__attention_stage_progress(const heed__attention_stages *p, int stage);
 
@@ -132,10 +137,10 @@ heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed
  * (ragged.c) */
 HEED_MUST_USE
 heed_status heed__stages_begin_items(heed__attention_stages *p);
-/** Reads options.lengths, whose cache was given, to p->added. Errors: ARGUMENT, SHAPE, DTYPE, INDEX, MEMORY.
- * (ragged.c) */
+/** Copies options.lengths, which were checked and whose cache was given, to p->added. Errors: ARGUMENT,
+ * SHAPE, MEMORY. (ragged.c) */
 HEED_MUST_USE
-heed_status heed__stages_read_lengths(heed__attention_stages *p, const heed_tensor *x);
+heed_status heed__stages_read_lengths(heed__attention_stages *p);
 /** Sets p->packed[1] from p->into. (ragged.c) */
 void heed__stages_pack_into(heed__attention_stages *p);
 /** With a cache in int4: makes p->turned, turns queries to it, and turns the output back, until *done or
@@ -154,6 +159,11 @@ heed_status heed__stages_prefix_begin(heed__attention_stages *p);
 HEED_MUST_USE
 heed_status heed__stages_prefix_run(heed__attention_stages *p, bool *done);
 void heed__stages_prefix_end(heed__attention_stages *p);
+/** Makes the positions of packed sequences, if they are rotated. Errors: MEMORY. (inputs.c) */
+HEED_MUST_USE
+heed_status heed__stages_make_positions(heed__attention_stages *p);
+/** Those of queries (0) or keys (1); NULL: 1, 2, … (inputs.c) */
+const heed_tensor *heed__stages_positions(const heed__attention_stages *p, int which);
 /** Restricts the masks of the operands from all keys to those of the span. Errors: SHAPE, MEMORY. (inputs.c)
  */
 HEED_MUST_USE
