@@ -363,7 +363,7 @@ describe("examples of training", function()
     assert.are.equal("usage: train [STEPS]\n", result.err)
   end)
 
-  it("teach MiniLM who did it", function()
+  it("teach MiniLM who did it #plain", function() -- under the sanitizers: a minute for what other specs try
     if not support.model() then return pending "make model fetches the model" end
     local out = check(run("finetune", "2 " .. folder .. "/lora.safetensors"))
     local these, others = out:match "\nprobe +770 +([%d.]+) %% +([%d.]+) %%\n"
