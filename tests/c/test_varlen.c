@@ -303,6 +303,12 @@ static heed_status attend_and_return(heed_context *ctx) {
   heed_tensor_free(c.y);
   c.y = NULL;
   if (!status) status = attend_packed(ctx, &c, true);
+  heed_attention_taps_free(&c.taps);
+  heed_tensor_free(c.y);
+  c.y = NULL;
+  heed_set_recording(ctx, true);
+  if (!status) status = attend_packed(ctx, &c, true);
+  heed_set_recording(ctx, false);
   heed_tensor_free(padded);
   heed_tensor_free(rows);
   free_packed(&c);
