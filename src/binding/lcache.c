@@ -75,21 +75,33 @@ static int new_cache(lua_State *L) {
 
 /* ---- Methods ---- */
 
-/* cache:truncate(n or lengths) → cache; lengths, one for each item, as in lheed_indices */
-static int truncate_to(lua_State *L) {
+/* Truncates the cache to n tokens or to lengths, one for each item, as in lheed_indices; or only checks that. */
+static int truncate_or_check(lua_State *L, bool checks) {
   lheed_begin(L);
   lheed_arguments(L, "truncate", 2);
   const bool each = lua_type(L, 2) == LUA_TTABLE || lheed_test(L, 2, &lheed_tensor_type);
   if (each) lheed_indices(L, 2, "truncate", "lengths", false);
   heed_kv_cache *self = cache_argument(L, "truncate");
-  if (each) {
-    LHEED_TRY(L, heed_kv_cache_truncate_items(self, lheed_tensor(L, 2, "truncate", "lengths")));
-  } else {
-    int64_t n = lheed_integer(L, 2, "truncate", "n");
+  const heed_tensor *lengths = each ? lheed_tensor(L, 2, "truncate", "lengths") : NULL;
+  const int64_t n = each ? 0 : lheed_integer(L, 2, "truncate", "n");
+  if (checks)
+    LHEED_TRY(L, heed__kv_cache_check_truncate(self, n, lengths));
+  else if (each)
+    LHEED_TRY(L, heed_kv_cache_truncate_items(self, lengths));
+  else
     LHEED_TRY(L, heed_kv_cache_truncate(self, n));
-  }
   lua_settop(L, 1);
   return lheed_return(L, 1);
+}
+
+/* cache:truncate(n or lengths) → cache */
+static int truncate_to(lua_State *L) {
+  return truncate_or_check(L, false);
+}
+
+/* check_truncate(cache, n or lengths) raises what truncating would. For lua/heed/models. */
+static int check_truncate(lua_State *L) {
+  return truncate_or_check(L, true);
 }
 
 /* cache:reorder(indices) → cache; indices as in lheed_indices */
@@ -214,7 +226,7 @@ static int reset_cache(lua_State *L) {
   const int64_t length = lheed_integer(L, 2, "reset_cache", "length");
   const int64_t n = lheed_integer(L, 3, "reset_cache", "n");
   if (length < heed_kv_cache_length(cache)) LHEED_TRY(L, heed_kv_cache_truncate(cache, length));
-  lua_pushboolean(L, length == 0 || n <= heed_kv_cache_headroom(cache));
+  lua_pushboolean(L, length == 0 || cache->window_left < 0 || n <= heed_kv_cache_headroom(cache));
   return 1;
 }
 
@@ -306,7 +318,8 @@ void lheed_open_cache(lua_State *L) {
   static const luaL_Reg module_methods[] = {
       {"new_cache", new_cache}, {"load_cache", load_cache}, {NULL, NULL}};
   static const luaL_Reg primitives[] = {
-      {"reset_cache", reset_cache}, {"save_caches", save_caches}, {"load_caches", load_caches}, {NULL, NULL}};
+      {"reset_cache", reset_cache}, {"check_truncate", check_truncate}, {"save_caches", save_caches},
+      {"load_caches", load_caches}, {NULL, NULL}};
   lheed_new_type(L, &lheed_cache_type, metamethods);
   lheed_add_module_methods(L, module_methods);
   lheed_add(L, "modules", primitives);
