@@ -36,7 +36,7 @@ typedef struct heed__mask_call {
 } heed__mask_call;
 
 /** Checks that the mask is for such a call; every_query: each must have a position in the documents. Messages
- * begin with `function`. Errors: SHAPE, INDEX. */
+ * begin with `function`. Errors: SHAPE, INDEX, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__mask_check(heed_context *ctx, const char *function, const heed_mask *m,
                              const heed__mask_call *call, bool every_query);

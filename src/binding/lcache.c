@@ -228,7 +228,7 @@ static int reset_cache(lua_State *L) {
   const int64_t length = lheed_integer(L, 2, "reset_cache", "length");
   const int64_t n = lheed_integer(L, 3, "reset_cache", "n");
   if (length < heed_kv_cache_length(cache)) LHEED_TRY(L, heed_kv_cache_truncate(cache, length));
-  lua_pushboolean(L, length == 0 || n <= heed_kv_cache_headroom(cache));
+  lua_pushboolean(L, length == 0 || cache->window_left < 0 || n <= heed_kv_cache_headroom(cache));
   return 1;
 }
 

@@ -208,6 +208,24 @@ describe("nn.GatedDeltaNet", function()
     assert.is_true(state:equal(cache.state))
   end)
 
+  it("refuses a cache that a hook used during the call", function()
+    heed.manual_seed(3)
+    local m = nn.GatedDeltaNet(8, 2):eval()
+    local cache, x, busy = m:new_cache(), heed.randn(1, 3, 8), false
+    local hook = m.conv1d:register_forward_hook(function()
+      if busy then return end
+      busy = true
+      m(x, { cache = cache })
+    end)
+    fails("GatedDeltaNet: the cache was used by another call during the forward pass; give each call a cache of its own",
+      m, x, { cache = cache })
+    hook:remove()
+    local fresh = m:new_cache()
+    m(x, { cache = fresh })
+    assert.are.equal(3, cache.length)
+    assert.is_true(m(x, { cache = cache }):equal(m(x, { cache = fresh })))
+  end)
+
   it("works with weights of bfloat16, and in a training loop", function()
     local m, x = small(), heed.randn(1, 20, 10)
     local y = m(x)

@@ -121,9 +121,13 @@ function GatedDeltaNet:forward(x, ...)
   end
   local rows = x.ndim == 2 and x:unsqueeze(1) or x
   local b, n = rows:size(1), rows:size(2)
-  if cache ~= nil then check_cache(self, cache, b) end
+  local past_conv, past
+  if cache ~= nil then
+    check_cache(self, cache, b)
+    past_conv, past = cache.conv_state, cache.state
+  end
   local joined, z, write, forget = project(self, rows)
-  local mixed, conv_state = self.conv1d(joined, cache and cache.conv_state)
+  local mixed, conv_state = self.conv1d(joined, past_conv)
   mixed = mixed:transpose(2, 3)
   local keys = self.num_key_heads * self.key_head_dim
   local values, group = self.num_value_heads * self.value_head_dim, self.num_value_heads / self.num_key_heads
@@ -136,12 +140,17 @@ function GatedDeltaNet:forward(x, ...)
   local decay = -self.A_log:exp() * F.softplus(forget + self.dt_bias)
   local y, state = q:transpose(2, 3):linear_attention(k:transpose(2, 3), v:transpose(2, 3), {
     rule = "gated_delta", decay = decay:transpose(2, 3), beta = write:sigmoid():transpose(2, 3),
-    past_state = cache and cache.state,
+    past_state = past,
   })
   y = (self.norm(y:transpose(2, 3))) * z:view(b, n, self.num_value_heads, self.value_head_dim):silu()
   y = self.out_proj(y:reshape(b, n, values))
   if x.ndim == 2 then y = y:squeeze(1) end
-  if cache ~= nil then caches.advance(cache, n, conv_state:detach(), state:detach()) end
+  if cache ~= nil then
+    if cache.batch ~= b or not rawequal(cache.state, past) then
+      E.fail("%s: the cache was used by another call during the forward pass; give each call a cache of its own", CLASS)
+    end
+    caches.advance(cache, n, conv_state:detach(), state:detach())
+  end
   return y
 end
 

@@ -177,6 +177,8 @@ static heed_status complete_wrapper(heed_context *ctx, heed_attention_config *co
     return heed__fail(ctx, HEED_ARGUMENT, "%s: num_heads is %lld; it must be at most %d", name,
                       (long long)config->num_heads, MAX_HEADS);
   }
+  config->num_kv_heads = config->num_heads;
+  config->head_dim = config->d_out;
   const int64_t shape[] = {config->num_heads, config->d_out};
   status = heed__check_shape(ctx, name, 2, shape, HEED_FLOAT32, NULL);
   return status == HEED_OK ? heed__check_softmax_dim(ctx, name, config->softmax_dim) : status;
