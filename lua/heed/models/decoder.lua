@@ -93,8 +93,8 @@ end
 
 --- Logits [b, n, v] of ids [b, n], or [n, v] of ids [n]; only those of the last logits_to_keep tokens if that is given.
 --- kv_lengths [b]: ids behind these lengths are padding. Without a cache it costs nothing, and its logits are 0.
---- lengths [b]: ids [total] are the ids of b texts, one after another, or with a cache the new ones of its items: logits
---- [total, v], or [b * logits_to_keep, v].
+--- lengths [b]: ids [total] are the ids of b texts, one after another, or with a cache the new ones of its items. The
+--- logits are [total, v], or [b * logits_to_keep, v].
 --- need_weights adds a second result, where info.layers[i] holds the intermediate results of attention in layer i.
 function Decoder:forward(ids, ...)
   local name, config = E.class_name(self), self.config
