@@ -4,7 +4,7 @@
 ## measures heed beside PyTorch, ONNX Runtime and ggml (installed in build/venv)
 bench: needs = build bench
 bench: prepare = scripts/bench/install_peers.sh $(BUILD)/venv
-## QUICK=1 measures for a minute only
+## QUICK=1 measures for a few minutes only
 QUICK ?=
 run-bench: all $(BUILD)/bench/probes.so $(BUILD)/bench/guest $(BUILD)/plain/heed.so
 	@$(BUILD)/venv/bin/python scripts/bench/bench.py --build $(BUILD) $(if $(QUICK),--quick)

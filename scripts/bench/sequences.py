@@ -152,20 +152,29 @@ def measure(rows, seconds):
     return best
 
 
-def report(group, rows, best, markdown):
-    first = next((b for b in best if b is not None), None)
-    if not markdown:
-        print(f"-- {group}")
+def useful(flops, seconds):
+    return f"{flops / seconds / 1e9:.1f} Gflop/s" if flops else ""
+
+
+def report(group, rows, best):
+    first = next((seconds for seconds in best if seconds is not None), None)
+    print(f"-- {group}")
     for (name, flops, why), seconds in zip(rows, best):
         if seconds is None:
-            print(f"{name:32} has no result: {why}", file=sys.stderr if markdown else sys.stdout)
-            continue
-        ratio = times(seconds / first)
-        rate = f"{flops / seconds / 1e9:.1f} Gflop/s" if flops else ""
-        if markdown:
-            print(f"| {group}: {name} | {duration(seconds)} | {ratio} | {rate} |")
+            print(f"{name:32} has no result: {why}")
         else:
-            print(f"{name:32} {duration(seconds):>10} {f'({ratio})':>9}  {rate}", flush=True)
+            print(f"{name:32} {duration(seconds):>10} {f'({times(seconds / first)})':>9}  {useful(flops, seconds)}")
+    sys.stdout.flush()
+
+
+def report_markdown(group, rows, best):
+    """One row of a table: the first row of the group, and the others divided by it."""
+    (name, flops, _), seconds = rows[0], best[0]
+    if seconds is None:
+        return
+    rate = useful(flops, seconds)
+    others = [f"{row[0]} {times(b / seconds)}" for row, b in zip(rows[1:], best[1:]) if b is not None]
+    print(f"| {group}: {name} | {duration(seconds)}{rate and ', ' + rate} | {'; '.join(others)} |", flush=True)
 
 
 def main():
@@ -179,13 +188,13 @@ def main():
     arguments = parser.parse_args()
     peers = None if arguments.alone else Peers(not arguments.no_flex)
     if arguments.markdown:
-        print("| 1 thread | time | to the first of its group | useful |\n| --- | ---: | ---: | ---: |")
+        print("| 1 thread | heed | the others, divided by it |\n| --- | ---: | --- |")
     for script in SCRIPTS:
         heed = LuaSide(arguments.build, script)
         for group in listed(heed, "groups"):
             if arguments.only in group:
                 rows = rows_of(heed, group) + (peers.rows(group) if peers else [])
-                report(group, rows, measure(rows, arguments.seconds), arguments.markdown)
+                (report_markdown if arguments.markdown else report)(group, rows, measure(rows, arguments.seconds))
         heed.close()
 
 

@@ -117,10 +117,9 @@ static heed_status call_attention(heed_context *ctx, heed__attention_operands *o
   operands->found = &found;
   status = heed__attention_drawing(ctx, operands, attend, out);
   operands->found = NULL;
-  if (!taps || status) return status;
-  heed__struct_move(taps, &found, sizeof found);
+  if (taps && !status) heed__struct_move(taps, &found, sizeof found);
   heed_attention_taps_free(&found);
-  return HEED_OK;
+  return status;
 }
 
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,

@@ -47,20 +47,6 @@ heed_context *heed_mask_context(const heed_mask *m) {
   return m != NULL ? m->context : NULL;
 }
 
-/* Element i of an int64 tensor of one dimension. */
-static int64_t mask_number(const heed_tensor *x, int64_t i) {
-  return ((const int64_t *)(const void *)x->data)[i * x->stride[0]];
-}
-
-static heed_status check_mask_list(heed_context *ctx, const char *function, const char *argument,
-                                   const heed_tensor *x) {
-  char text[HEED__SHAPE_TEXT];
-  const heed_status status = heed__check_dtype(ctx, function, argument, x, HEED_INT64);
-  if (status || x->ndim == 1) return status;
-  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must have one dimension", function, argument,
-                    heed__shape_text(text, x->ndim, x->shape));
-}
-
 heed_status heed_mask_causal(heed_context *ctx, heed_mask **out) {
   static const char function[] = "mask.causal";
   HEED__ENTER(ctx, function, out);
@@ -104,28 +90,19 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
   HEED__ENTER(ctx, function, lengths, out);
   int64_t *at = NULL, sum = 0;
   heed_mask *m = NULL;
+  heed__lengths read;
   heed_status status = check_unset(ctx, function, out);
-  if (!status) status = check_mask_list(ctx, function, "lengths", lengths);
-  const int64_t count = status ? 0 : lengths->shape[0];
-  for (int64_t i = 0; !status && i < count; i++) {
-    const int64_t length = mask_number(lengths, i);
-    if (length < 0)
-      status = heed__fail(ctx, HEED_ARGUMENT, "%s: length %lld is %lld; it must be at least 0", function,
-                          (long long)i + 1, (long long)length);
-    else if (length > INT32_MAX - sum)
-      status = heed__fail(ctx, HEED_ARGUMENT,
-                          "%s: the lengths add up to more than %d; they must be at most that many tokens",
-                          function, INT32_MAX);
-    else if (heed__is_due_at(&ctx->pace, i))
-      status = heed__stopped(ctx, function);
-    sum += status ? 0 : length;
-  }
+  if (!status) status = heed__read_lengths(ctx, function, "lengths", lengths, INT64_MAX, &read);
+  if (!status && read.total > INT32_MAX)
+    status = heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: the lengths add up to more than %d; they must be at most that many tokens",
+                        function, INT32_MAX);
+  const int64_t count = status ? 0 : read.count;
   if (!status) status = new_mask(ctx, function, HEED__MASK_DOCUMENTS, count + 1, &m, &at);
   if (status) return status;
   *at++ = count;
-  sum = 0;
   for (int64_t i = 0; i < count && !status; i++) {
-    at[i] = sum += mask_number(lengths, i);
+    at[i] = sum += heed__length_at(lengths, i);
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
   if (status)
@@ -135,19 +112,27 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
   return status;
 }
 
+static int64_t parent_at(const heed_tensor *parents, int64_t i) {
+  return ((const int64_t *)(const void *)parents->data)[i * parents->stride[0]];
+}
+
 heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_mask **out) {
   static const char function[] = "mask.tree";
   HEED__ENTER(ctx, function, parents, out);
+  char text[HEED__SHAPE_TEXT];
   int64_t *at = NULL;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
-  if (!status) status = check_mask_list(ctx, function, "parents", parents);
+  if (!status) status = heed__check_dtype(ctx, function, "parents", parents, HEED_INT64);
+  if (!status && parents->ndim != 1)
+    status = heed__fail(ctx, HEED_SHAPE, "%s: parents is %s; it must have one dimension", function,
+                        heed__shape_text(text, parents->ndim, parents->shape));
   const int64_t n = status ? 0 : parents->shape[0];
   if (!status && n > INT32_MAX / 4)
     status = heed__fail(ctx, HEED_ARGUMENT, "%s: there are %lld nodes; there must be at most %d", function,
                         (long long)n, INT32_MAX / 4);
   for (int64_t i = 0; !status && i < n; i++) {
-    const int64_t parent = mask_number(parents, i);
+    const int64_t parent = parent_at(parents, i);
     if (parent < 0 || parent > i)
       status = heed__fail(ctx, HEED_INDEX, "%s: the parent of node %lld is %lld; it must be %s", function,
                           (long long)i + 1, (long long)parent,
@@ -160,7 +145,7 @@ heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_m
   /* counts[i], the intervals of node i, stand where `next` does until that is known. */
   int64_t *top = at + 2, *next = top + n, most = 0;
   for (int64_t i = 0; i < n && !status; i++) {
-    const int64_t parent = mask_number(parents, i) - 1;
+    const int64_t parent = parent_at(parents, i) - 1;
     const bool follows = i > 0 && parent == i - 1;
     top[i] = follows ? top[parent] : i;
     next[i] = parent < 0 ? 1 : next[parent] + !follows;
@@ -168,7 +153,7 @@ heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_m
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
   for (int64_t i = 0; i < n && !status; i++) {
-    next[i] = mask_number(parents, top[i]) - 1;
+    next[i] = parent_at(parents, top[i]) - 1;
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
   at[0] = n;
@@ -206,7 +191,7 @@ static heed_status read_intervals(heed_context *ctx, const char *function, const
                         "%s: interval %lld of query %lld begins at key %lld, and one before it ends at key "
                         "%lld; intervals must be in order and must not overlap",
                         function, (long long)k + 1, (long long)query + 1, (long long)first, (long long)end);
-    if (heed__is_due_at(&ctx->pace, query * r + k)) return heed__stopped(ctx, function);
+    if (heed__is_due_at(&ctx->pace, k)) return heed__stopped(ctx, function);
     if (last < first) continue;
     *to++ = first - 1;
     *to++ = end = last;
@@ -228,6 +213,7 @@ static heed_status copy_intervals(heed_context *ctx, const char *function, const
       left /= t->shape[d];
     }
     for (int64_t i = 0; i < l; i++, pairs += 2 * r) {
+      if (heed__is_due(&ctx->pace)) return heed__stopped(ctx, function);
       memset(pairs, 0, (size_t)(2 * r) * sizeof *pairs);
       const heed_status status = read_intervals(ctx, function, t, x + i * t->stride[lead], i, pairs);
       if (status) return status;

@@ -51,11 +51,13 @@ static heed_status check_intervals(heed_context *ctx, const char *function, cons
                       function, (long long)c[3], c[3] == 1 ? "y" : "ies", HEED__ARE(l), (long long)l);
   const int64_t first = c[3] > 1 ? call->before : 0, last = c[3] > 1 ? first + call->l : c[3], pairs = c[4];
   for (const int64_t *x = c + 5 + c[2]; x < c + 2 + c[1]; x += 2 * pairs * c[3])
-    for (int64_t i = first * pairs; i < last * pairs; i++)
+    for (int64_t i = first * pairs; i < last * pairs; i++) {
       if (x[2 * i + 1] > most)
         return heed__fail(ctx, HEED_INDEX,
                           "%s: mask.intervals has key %lld; it must be at most %lld, the number of keys",
                           function, (long long)x[2 * i + 1], (long long)most);
+      if (heed__is_due_at(&ctx->pace, (x - c) / 2 + i)) return heed__stopped(ctx, function);
+    }
   return HEED_OK;
 }
 

@@ -252,6 +252,19 @@ static int is_mask(lua_State *L) {
   return 1;
 }
 
+/* mask_of_head(mask, i, heads, class) → the mask of head i, for heed's own Lua files */
+static int mask_of_head(lua_State *L) {
+  lheed_begin(L);
+  lheed_arguments(L, "mask_of_head", 4);
+  const char *class = lua_tostring(L, 4);
+  const int64_t i = lheed_integer(L, 2, class, "i"), heads = lheed_integer(L, 3, class, "heads");
+  void **box = lheed_push_box(L, &lheed_mask_type);
+  heed_mask *own = NULL;
+  LHEED_TRY(L, heed__mask_of_head(mask_argument(L, 1, class, "attn_mask"), class, i - 1, heads, &own));
+  *box = own;
+  return lheed_return(L, 1);
+}
+
 void lheed_open_mask(lua_State *L) {
   static const luaL_Reg makers[] = {{"causal", mask_causal},
                                     {"window", mask_window},
@@ -267,7 +280,7 @@ void lheed_open_mask(lua_State *L) {
                                          {"__tostring", mask_tostring},
                                          {"__band", mask_band},
                                          {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"is_mask", is_mask}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"is_mask", is_mask}, {"mask_of_head", mask_of_head}, {NULL, NULL}};
   lheed_new_type(L, &lheed_mask_type, metamethods);
   lheed_add(L, "mask", makers);
   lheed_add(L, "modules", primitives);

@@ -125,6 +125,8 @@ describe("a saved cache", function()
       assert.same(wanted, (restarted:generate(rest, { max_new_tokens = 6, cache = loaded })))
       loaded:truncate(3)
       close(m(ids, { cache = cache:truncate(3) }), restarted(ids, { cache = loaded }))
+      raises("load_cache: there is no option 'capacity'; it has none",
+        function() restarted:load_cache(path, { capacity = 128 }) end)
     end
   end)
 end)

@@ -66,10 +66,12 @@ describe("attention of packed sequences", function()
   before_each(function() heed.manual_seed(7) end)
   after_each(function() heed.set_grad_enabled(false) end)
 
+  -- Few queries on many keys are computed another way.
+  local few, many = { 1, 0, 3, 2 }, { 300, 5, 70, 2 }
   for name, make in pairs(OPTIONS) do
-    it("gives what each sequence gives alone, and so do its gradients, " .. name, function()
-      local q, k, v = operands(LENGTHS, KEY_LENGTHS)
-      local options = make(sum(LENGTHS), 70)
+    local function check(lengths, key_lengths, longest)
+      local q, k, v = operands(lengths, key_lengths)
+      local options = make(sum(lengths), longest)
       local inputs = { q, k, v, options.attn_mask, options.alibi_slopes or options.attn_mask and nil, options.sinks }
       local wanted = {}
       for i = 1, 6 do
@@ -77,15 +79,20 @@ describe("attention of packed sequences", function()
       end
       heed.set_grad_enabled(true)
       if options.dropout_p then options.generator = heed.Generator(3) end
-      local packed = heed.varlen_attention(q, k, v, merged(options, { lengths = LENGTHS, key_lengths = KEY_LENGTHS }))
+      local packed = heed.varlen_attention(q, k, v, merged(options, { lengths = lengths, key_lengths = key_lengths }))
       if options.dropout_p then options.generator = heed.Generator(3) end
-      local alone = one_by_one(q, k, v, options, LENGTHS, KEY_LENGTHS)
+      local alone = one_by_one(q, k, v, options, lengths, key_lengths)
       close(alone, packed, 2e-6)
       local dy = heed.randn(packed.shape)
       local expected = heed.autograd.grad((alone * dy):sum(), wanted)
       for i, gradient in ipairs(heed.autograd.grad((packed * dy):sum(), wanted)) do
         close(expected[i], gradient, 2e-5)
       end
+    end
+
+    it("gives what each sequence gives alone, and so do its gradients, " .. name, function()
+      check(LENGTHS, KEY_LENGTHS, 70)
+      check(few, many, 300)
     end)
   end
 
@@ -145,11 +152,11 @@ describe("attention of packed sequences", function()
       { lengths = { 1, 4 }, key_lengths = { 1, 5 } })
     refuses("lengths is [2] and key_lengths is [3]; their sizes must be equal",
       { lengths = { 1, 4 }, key_lengths = { 1, 2, 2 } })
-    refuses("lengths of sequence 2 is -1; it must be at least 0", { lengths = { 6, -1 } })
+    refuses("element 2 of lengths is -1; it must be at least 0", { lengths = { 6, -1 } })
     refuses("lengths[1] is the number 2.5; it must be an integer", { lengths = { 2.5, 2.5 } })
     refuses("lengths is bool; it must be int64, or float32 with whole values",
       { lengths = heed.ones(5, { dtype = "bool" }) })
-    refuses("lengths is [1, 1]; it must be [b], the length of each sequence", { lengths = { { 5 } } })
+    refuses("lengths is [1, 1]; it must be [b], one for each sequence", { lengths = { { 5 } } })
     refuses("lengths and kv_lengths are given; give only one of them, because packed sequences have no padding and " ..
       "no past", { lengths = { 5 }, kv_lengths = { 5 } })
     refuses("attn_mask is [5, 4] and must broadcast to [4, 5, 3]; its size 4 of dimension 2 must be 1 or 3",
@@ -211,12 +218,12 @@ describe("pack and unpack", function()
   it("refuse lengths that do not fit", function()
     local x = heed.randn(3, 5, 2)
     raises("pack: x is [3, 5, 2] and lengths is [2]; their first sizes must be equal", function() x:pack { 1, 2 } end)
-    raises("pack: lengths of sequence 3 is 6; it must be at most 5", function() x:pack { 1, 2, 6 } end)
+    raises("pack: element 3 of lengths is 6; it must be at most 5", function() x:pack { 1, 2, 6 } end)
     raises("pack: lengths[3] is the number 1.5; it must be an integer", function() x:pack { 1, 2, 1.5 } end)
     raises("pack: x is [3]; it must be [b, n, ...]", function() heed.ones(3):pack { 1 } end)
     raises("unpack: lengths add up to 6 and x is [7, 2]; they must add up to 7, its tokens",
       function() x:pack(t):unpack { 5, 0, 1 } end)
-    raises("unpack: lengths of sequence 1 is 5; it must be at most 3", function() x:pack(t):unpack(t, 3) end)
+    raises("unpack: element 1 of lengths is 5; it must be at most 3", function() x:pack(t):unpack(t, 3) end)
   end)
 end)
 
@@ -331,6 +338,97 @@ describe("lengths in modules", function()
       "not allow; call the module for each sequence, or unpack x", function()
         m:run_with_hooks(x, { hook_pattern = function(weights) return weights * 2 end }, { lengths = lengths })
       end)
+  end)
+end)
+
+-- ---- PyTorch's modules --------------------------------------------------------------------------
+
+describe("lengths in PyTorch's modules", function()
+  local lengths, keys = { 7, 0, 15, 1, 9 }, { 7, 2, 11, 3, 9 }
+  local x
+  before_each(function()
+    heed.manual_seed(6)
+    x = heed.randn(sum(lengths), 16)
+  end)
+  after_each(function() heed.set_grad_enabled(false) end)
+
+  local ENCODERS = {
+    TransformerEncoderLayer = function() return nn.TransformerEncoderLayer(16, 4, 24) end,
+    ["TransformerEncoderLayer with norm_first"] = function()
+      return nn.TransformerEncoderLayer { d_model = 16, nhead = 2, dim_feedforward = 24, norm_first = true }
+    end,
+    TransformerEncoder = function() return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 24), 2) end,
+  }
+  for name, make in pairs(ENCODERS) do
+    it("give each sequence its own result and gradients: " .. name, function()
+      local m = make():eval()
+      heed.set_grad_enabled(true)
+      x:requires_grad_()
+      for _, causal in ipairs { false, true } do
+        local y, parts = m(x, { lengths = lengths, is_causal = causal }), {}
+        each(lengths, lengths, function(i, first)
+          parts[#parts + 1] = m(x:narrow(1, first, lengths[i]), { is_causal = causal })
+        end)
+        local alone, dy = heed.cat(parts, 1), heed.randn(y.shape)
+        close(alone:detach(), y:detach(), 3e-6)
+        close(heed.autograd.grad((alone * dy):sum(), x), heed.autograd.grad((y * dy):sum(), x), 3e-5)
+      end
+    end)
+  end
+
+  it("take other keys, masks and mask values, and dropout: MultiheadAttention", function()
+    local m = nn.MultiheadAttention(16, 4, 0.5)
+    local key = heed.randn(sum(keys), 16)
+    local function matches(options, own, queries)
+      queries = queries or keys
+      local generator = heed.default_generator:get_state()
+      local y, weights = m(x, key, key, merged({ lengths = lengths, key_lengths = queries }, options))
+      heed.default_generator:set_state(generator)
+      assert.is_nil(weights)
+      each(lengths, keys, function(i, first, first_key)
+        local alone = m(x:narrow(1, first, lengths[i]), key:narrow(1, first_key, keys[i]),
+          key:narrow(1, first_key, keys[i]), merged({ need_weights = false }, own(i, first)))
+        close(alone, y:narrow(1, first, lengths[i]), 3e-6)
+      end)
+    end
+    local function nothing() return {} end
+    matches({}, nothing)
+    m:eval()
+    matches({}, nothing)
+    local bool, float = heed.rand(sum(lengths), 11):gt(0.7), heed.randn(sum(lengths), 11)
+    for _, mask in ipairs { bool, float } do
+      matches({ attn_mask = mask }, function(i, first)
+        return { attn_mask = mask:narrow(1, first, lengths[i]):narrow(2, 1, keys[i]) }
+      end)
+    end
+    key, keys = heed.randn(sum(lengths), 16), lengths
+    local window = { attn_mask = heed.mask.window(2, 1) }
+    matches(window, function() return window end)
+  end)
+
+  it("refuse what packed sequences do not have", function()
+    local m = nn.MultiheadAttention(16, 4)
+    local few = x:narrow(1, 1, 5)
+    local function refuses(message, options, input)
+      input = input or few
+      raises("MultiheadAttention: " .. message, function() m(input, input, input, options) end)
+    end
+    refuses("lengths add up to 4; they must add up to 5, the tokens of query", { lengths = { 1, 3 } })
+    refuses("key_lengths add up to 6; they must add up to 5, the tokens of key",
+      { lengths = { 5 }, key_lengths = { 6 } })
+    refuses("key_lengths are given without lengths; give both", { key_lengths = { 5 } })
+    refuses("lengths[1] is the number 2.5; it must be an integer", { lengths = { 2.5, 2.5 } })
+    refuses("lengths and need_weights are both given; packed sequences do not have it",
+      { lengths = { 5 }, need_weights = true })
+    refuses("lengths and key_padding_mask are both given; packed sequences do not have it",
+      { lengths = { 5 }, key_padding_mask = heed.zeros(5, { dtype = "bool" }) })
+    refuses("lengths are given and query has a batch; it must be [total, 16]", { lengths = { 5 } }, few:unsqueeze(2))
+    m = nn.MultiheadAttention(16, 4, { add_zero_attn = true })
+    refuses("lengths are given; the module must have neither add_bias_kv nor add_zero_attn", { lengths = { 5 } })
+    m = nn.MultiheadAttention(16, 4)
+    m:add_hook("hook_pattern", function() end)
+    refuses("lengths are given and hooks take the scores or weights; call the module for each sequence",
+      { lengths = { 5 } })
   end)
 end)
 

@@ -142,8 +142,9 @@ function Decoder:new_cache(...)
 end
 
 --- The cache that cache:save wrote, for this model: no token is computed again. Or nil and a message.
-function Decoder:load_cache(path)
+function Decoder:load_cache(path, ...)
   E.check_self(self, "load_cache")
+  options_of("load_cache", {}, 3, self, path, ...)
   return caches.load(attentions_of(self), path)
 end
 

@@ -153,19 +153,21 @@ heed_status heed__attention_check_forward(heed_module *m, const heed_tensor *x,
                                           const heed_forward_options *options) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   heed__attention_stages p = {.m = m, .options = *options};
+  const bool no_heads = a->one_head && m->class != &heed__wrapper_class.base;
   const heed_status status = heed__stages_choose_tokens(&p, x);
   if (status != HEED_OK) return status;
-  for (int i = 0; i < 3; i++) { /* [b, h, n, d], [h, n, d] or, for one head, [b, n, d] or [n, d] */
+  for (int i = 0; i < 3; i++) { /* [b, h, n, d], [h, n, d] or, without heads, [b, n, d] or [n, d] */
     const heed_tensor *from = p.from[i];
     int64_t shape[4];
     int ndim = 0;
     if (from->ndim == 3) shape[ndim++] = from->shape[0];
-    if (!a->one_head) shape[ndim++] = i == 0 ? a->num_heads : a->num_kv_heads;
+    if (!no_heads) shape[ndim++] = i == 0 ? a->num_heads : a->num_kv_heads;
     shape[ndim++] = from->shape[from->ndim - 2];
     shape[ndim++] = a->head_dim;
     heed__header_on_stack(&p.view[i], HEED_FLOAT32, NULL, ndim, shape);
   }
   set_operands(&p);
+  p.operands.no_heads = no_heads;
   return heed__attention_check_operands(m->context, &p.operands);
 }
 
