@@ -54,7 +54,9 @@ for _, dtype in ipairs(DTYPES) do
   local x = heed.randn(1, 4096, WIDTH)
   rows.group("a token after 4096 tokens, " .. dtype, {
     { "of a loaded cache", nil, function()
-      local path, loaded = os.tmpname() .. ".safetensors", nil
+      local name, loaded = os.tmpname(), nil
+      os.remove(name) -- where tmpname makes a file
+      local path = name .. ".safetensors"
       local cache = mha:new_cache { dtype = dtype, capacity = CAPACITY }
       paths[#paths + 1] = path
       mha(x, { cache = cache })

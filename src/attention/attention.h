@@ -447,12 +447,12 @@ heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache);
 HEED_MUST_USE
 heed_status heed__kv_check_items(const heed_kv_cache *cache, const char *function, const char *argument,
                                  const heed_tensor *list);
+/** Whether the cache can be truncated to n tokens, or to `lengths` of its items unless that is NULL. Errors:
+ * ARGUMENT, SHAPE, DTYPE. */
+HEED_MUST_USE
+heed_status heed__kv_cache_check_cut(const heed_kv_cache *cache, int64_t n, const heed_tensor *lengths);
 /** Element i of such a list, from 0. */
 int64_t heed__kv_element(const heed_tensor *list, int64_t i);
-/** Whether the cache can be truncated to n tokens, or to lengths[i] of item i unless that is NULL. Errors: those
- * of truncating. */
-HEED_MUST_USE
-heed_status heed__kv_cache_check_truncate(const heed_kv_cache *cache, int64_t n, const heed_tensor *lengths);
 /** Whether all batch items have as many tokens, stored alike. */
 bool heed__kv_cache_is_even(const heed_kv_cache *cache);
 /** The tokens that can be appended to a batch item before rows move or the capacity is reached. */

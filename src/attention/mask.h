@@ -49,7 +49,8 @@ int64_t heed__mask_most(const heed_mask *m);
 bool heed__mask_picture_call(const heed_mask *m, heed__mask_call *call);
 /** Broadcasts the sizes before l of its intervals to shape; false if they do not fit. */
 bool heed__mask_broadcast(const heed_mask *m, int *ndim, int64_t *shape);
-/** Without the heads, a leading dimension, but for head i: a new mask, or the same one. Errors: MEMORY. */
+/** Without the heads, a leading dimension, but for head i: a new mask, or the same one. Errors: MEMORY,
+ * CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t i, int64_t heads,
                                heed_mask **out);

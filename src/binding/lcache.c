@@ -75,33 +75,35 @@ static int new_cache(lua_State *L) {
 
 /* ---- Methods ---- */
 
-/* Truncates the cache to n tokens or to lengths, one for each item, as in lheed_indices; or only checks that. */
-static int truncate_or_check(lua_State *L, bool checks) {
+/* The number of tokens at slot 2, or, with *lengths, a list with one for each item, as in lheed_indices. */
+static heed_kv_cache *read_cut(lua_State *L, int64_t *n, const heed_tensor **lengths) {
   lheed_begin(L);
   lheed_arguments(L, "truncate", 2);
   const bool each = lua_type(L, 2) == LUA_TTABLE || lheed_test(L, 2, &lheed_tensor_type);
   if (each) lheed_indices(L, 2, "truncate", "lengths", false);
-  heed_kv_cache *self = cache_argument(L, "truncate");
-  const heed_tensor *lengths = each ? lheed_tensor(L, 2, "truncate", "lengths") : NULL;
-  const int64_t n = each ? 0 : lheed_integer(L, 2, "truncate", "n");
-  if (checks)
-    LHEED_TRY(L, heed__kv_cache_check_truncate(self, n, lengths));
-  else if (each)
-    LHEED_TRY(L, heed_kv_cache_truncate_items(self, lengths));
-  else
-    LHEED_TRY(L, heed_kv_cache_truncate(self, n));
-  lua_settop(L, 1);
-  return lheed_return(L, 1);
+  heed_kv_cache *cache = cache_argument(L, "truncate");
+  *lengths = each ? lheed_tensor(L, 2, "truncate", "lengths") : NULL;
+  *n = each ? 0 : lheed_integer(L, 2, "truncate", "n");
+  return cache;
 }
 
 /* cache:truncate(n or lengths) → cache */
 static int truncate_to(lua_State *L) {
-  return truncate_or_check(L, false);
+  int64_t n;
+  const heed_tensor *lengths;
+  heed_kv_cache *self = read_cut(L, &n, &lengths);
+  LHEED_TRY(L, lengths ? heed_kv_cache_truncate_items(self, lengths) : heed_kv_cache_truncate(self, n));
+  lua_settop(L, 1);
+  return lheed_return(L, 1);
 }
 
-/* check_truncate(cache, n or lengths) raises what truncating would. For lua/heed/models. */
+/* check_truncate(cache, n or lengths): raises what truncate would raise. For lua/heed/models. */
 static int check_truncate(lua_State *L) {
-  return truncate_or_check(L, true);
+  int64_t n;
+  const heed_tensor *lengths;
+  const heed_kv_cache *cache = read_cut(L, &n, &lengths);
+  LHEED_TRY(L, heed__kv_cache_check_cut(cache, n, lengths));
+  return lheed_return(L, 0);
 }
 
 /* cache:reorder(indices) → cache; indices as in lheed_indices */
@@ -317,9 +319,11 @@ void lheed_open_cache(lua_State *L) {
                                          {NULL, NULL}};
   static const luaL_Reg module_methods[] = {
       {"new_cache", new_cache}, {"load_cache", load_cache}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {
-      {"reset_cache", reset_cache}, {"check_truncate", check_truncate}, {"save_caches", save_caches},
-      {"load_caches", load_caches}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"reset_cache", reset_cache},
+                                        {"check_truncate", check_truncate},
+                                        {"save_caches", save_caches},
+                                        {"load_caches", load_caches},
+                                        {NULL, NULL}};
   lheed_new_type(L, &lheed_cache_type, metamethods);
   lheed_add_module_methods(L, module_methods);
   lheed_add(L, "modules", primitives);

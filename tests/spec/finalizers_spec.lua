@@ -188,7 +188,7 @@ end)
 describe("random calls with finalizers that change objects in use", function()
   it("do not crash", function()
     local script = support.quote(support.top .. "/tests/fuzz/finalizer_fuzz.lua")
-    local count = os.getenv "HEED_NIGHTLY" and 2000 or 250
+    local count = support.nightly(2000, 250)
     for seed = 1, 2 do
       local result = support.run(("%s %s %d %d"):format(support.heed, script, seed, count))
       assert.equal(("%d calls\n"):format(count), result.out)

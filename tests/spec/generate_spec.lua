@@ -7,6 +7,75 @@ local raises = require "tests.raises"
 local CLASSES, TOP, golden, load_golden, from_one
   = cases.classes, cases.top, cases.golden, cases.load, cases.from_one
 
+local function lists(prompts, f)
+  local all = {}
+  for i, prompt in ipairs(prompts) do all[i] = f(prompt, i) end
+  return all
+end
+
+for _, kind in ipairs { "gpt2", "llama" } do
+  describe("generate with several prompts: " .. kind, function()
+    local m
+    local prompts = { { 5, 17, 9 }, { 3 }, { 40, 2, 8, 1, 60, 33, 21 } }
+    before_each(function() m = load_golden(kind) end)
+
+    it("gives what each gives alone", function()
+      local want = lists(prompts, function(prompt) return (m:generate(prompt, { max_new_tokens = 12 })) end)
+      local texts, cache = m:generate(prompts, { max_new_tokens = 12 })
+      assert.are.same(want, texts)
+      assert.are.same({ 14, 12, 18 }, cache.lengths)
+      assert.are.same({ want[1] }, (m:generate({ prompts[1] }, { max_new_tokens = 12 })))
+      local even = m:generate(heed.tensor({ { 5, 17 }, { 9, 3 } }, { dtype = "int64" }), { max_new_tokens = 3 })
+      assert.are.same({ (m:generate({ 5, 17 }, { max_new_tokens = 3 })), (m:generate({ 9, 3 }, { max_new_tokens = 3 })) },
+        even)
+    end)
+
+    it("ends each text by itself, at a stop token or by on_token, and can continue", function()
+      local whole = lists(prompts, function(prompt) return (m:generate(prompt, { max_new_tokens = 9 })) end)
+      local stop = whole[1][4]
+      local options = { max_new_tokens = 9, stop = stop, capacity = 40 }
+      local texts, cache = m:generate(prompts, options)
+      assert.are.same(lists(prompts, function(prompt) return (m:generate(prompt, options)) end), texts)
+      assert.are.same(lists(prompts, function(prompt, i) return #prompt + #texts[i] - 1 end), cache.lengths)
+
+      local seen = { {}, {}, {} }
+      texts, cache = m:generate(prompts, {
+        max_new_tokens = 5, capacity = 40, stop = {},
+        on_token = function(id, position, item)
+          seen[item][#seen[item] + 1] = id
+          assert.are.equal(#prompts[item] + #seen[item], position)
+          return not (item == 2 and #seen[2] == 2)
+        end,
+      })
+      assert.are.same(texts, seen)
+      assert.are.same({ 5, 2, 5 }, lists(texts, function(text) return #text end))
+      local further = lists(texts, function(text) return { text[#text] } end)
+      local rest = m:generate(further, { max_new_tokens = 4, cache = cache, stop = {} })
+      for i, text in ipairs(texts) do
+        assert.are.same(table.move(whole[i], #text + 1, #text + 4, 1, {}), rest[i])
+      end
+    end)
+
+    it("leaves the cache as on_token received it after an error, and the generator too", function()
+      local options = { max_new_tokens = 6, temperature = 1.5, stop = {} }
+      options.generator = heed.Generator(3)
+      local want = m:generate(prompts, options)
+      options.generator, options.cache = heed.Generator(3), m:new_cache { batch = 3, capacity = 40 }
+      local told = { {}, {}, {} }
+      local function collect(id, _, item)
+        told[item][#told[item] + 1] = id
+        if item == 3 and #told[3] == 2 then error "enough" end
+      end
+      options.on_token = collect
+      assert.is_false((pcall(m.generate, m, prompts, options)))
+      assert.are.same({ 4, 2, 8 }, options.cache.lengths)
+      options.max_new_tokens = 4
+      m:generate(lists(told, function(text) return { text[#text] } end), options)
+      assert.are.same(want, told)
+    end)
+  end)
+end
+
 describe("generate", function()
   local m, ids
   before_each(function()
@@ -132,7 +201,13 @@ describe("generate", function()
     refuses("max_new_tokens is the number -1; it must be an integer of at least 0", { max_new_tokens = -1 })
     refuses("stop is the number 198; it must be an integer from 1 to 197", { stop = 198 })
     refuses("ids are empty; there must be at least one", nil, {})
-    refuses("ids have a batch of 2; it must be 1", nil, { { 1 }, { 2 } })
+    refuses("prompt 2 is empty; it must have at least one id", nil, { { 1 }, {} })
+    refuses("prompt 2 is the number 2; it must be a tensor or a table of integers", nil, { { 1 }, 2 })
+    refuses("prompt 1[2] is the number 1.5; it must be an integer", nil, { { 1, 1.5 }, { 1 } })
+    refuses("prompt 2 is a table; it must be a list or a tensor [n] of ids", nil, { { 1 }, { { 1 } } })
+    refuses("prompt 2: 2 ids and 127 new tokens make 129; max_position_embeddings is 128", { max_new_tokens = 127 },
+      { { 1 }, { 1, 2 } })
+    refuses("cache has a batch of 2; it must be 1, the number of prompts", { cache = m:new_cache { batch = 2 } })
     refuses("11 ids and 118 new tokens make 129; max_position_embeddings is 128", { max_new_tokens = 118 })
     refuses("max_new_tokens is the number " .. support.digits(math.maxinteger) ..
       "; it must be an integer of at least 0",

@@ -88,7 +88,7 @@ function Decoder:load_cache(path) end
 ---@field top_k? integer sample from this number of likeliest ids
 ---@field top_p? number sample from the smallest set of likeliest ids with this total probability, above 0 and at most 1
 ---@field generator? heed.Generator draws the random numbers
----@field on_token? fun(id: integer, position: integer): boolean? receives each token as it is generated; return false to stop
+---@field on_token? fun(id: integer, position: integer, item: integer): boolean? receives each token as it is generated; return false to end this text
 ---@field stop? integer|integer[] ids that end the text; those of the config by default; {} for none
 ---@field cache? heed.ModelCache its tokens precede ids
 ---@field capacity? integer the capacity of a new cache, in tokens; enough for ids and max_new_tokens by default
@@ -98,10 +98,10 @@ function Decoder:load_cache(path) end
 ---to continue, pass that token, and any text after it, together with the cache. A call that fails or is cancelled (by a
 ---limit, the host or an error in on_token) leaves the cache and the generator as if on_token had stopped it at the last
 ---token it received, so it can be continued in the same way. Without on_token, or if it received no token, both stay as
----before the call. Nothing is recorded.
----@param ids heed.Indices [n] or [1, n]
+---before the call. Nothing is recorded. Several prompts may differ in length; each text ends by itself.
+---@param ids heed.Indices|heed.Indices[] [n], or several: a list of them or a tensor [b, n]
 ---@param options? heed.GenerateOptions
----@return integer[] tokens
+---@return integer[]|integer[][] tokens of one text, or a list for each prompt
 ---@return heed.ModelCache cache
 function Decoder:generate(ids, options) end
 

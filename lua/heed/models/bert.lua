@@ -283,20 +283,17 @@ end
 
 local BATCH_TOKENS = 1024 -- of a forward pass: enough rows for the fastest products; 256 took 1.2 times as long
 
---- The sentence vectors [b, d] of the lists of ids from `first` to `last`.
-local function encode_batch(self, lists, first, last)
-  local ids, lengths = {}, {}
-  for i = first, last do
-    for _, id in ipairs(lists[i]) do ids[#ids + 1] = id end
-    lengths[#lengths + 1] = #lists[i]
-  end
+--- The sentence vectors [b, d] of texts given as ids, one after another, and their lengths.
+local function encode_batch(self, ids, lengths)
   lengths = core.tensor(lengths, { dtype = "int64" })
   local hidden = self(core.tensor(ids, { dtype = "int64" }), { lengths = lengths })
   local y
   if self.pooling == "cls" then
     y = hidden:index_select(1, lengths:cumsum(1) - lengths + 1)
   else
-    y = hidden:unpack(lengths):sum(2) / lengths:unsqueeze(2)
+    local b = #lengths
+    local text = core.range(1, b, { dtype = "int64" }):repeat_interleave(lengths) -- of each row
+    y = core.zeros(b, self.config.hidden_size):index_add(1, text, hidden) / lengths:unsqueeze(2)
   end
   return y / (y * y):sum(-1, true):sqrt():clamp(1e-12)
 end
@@ -309,24 +306,26 @@ local function encode(self, texts, ...)
   if not self.tokenizer then fail "encode: the model was loaded without a vocab.txt" end
   if not self.pooling then fail "encode: 1_Pooling/config.json has an unsupported pooling; it must be mean or cls" end
   if type(texts) ~= "table" then E.reject("encode", "texts", texts, "a list of strings") end
-  local lists, results = {}, {}
   for i, text in ipairs(texts) do
     E.check_cancel "encode"
     E.check_type(text, "string", "encode", ("text %d"):format(i))
     local wrong = core.text.invalid(text)
     if wrong then fail("encode: text %d is not valid UTF-8 at byte %d", i, wrong) end
-    lists[i] = self.tokenizer:encode(text, { max_length = self.max_seq_length })
   end
-  if #lists == 0 then return core.zeros(0, self.config.hidden_size) end
-  local first, tokens = 1, 0
-  for i, list in ipairs(lists) do
-    if i > first and tokens + #list > BATCH_TOKENS then
-      results[#results + 1] = encode_batch(self, lists, first, i - 1)
-      first, tokens = i, 0
+  -- A batch is tokenized when its turn comes: the collector traverses all ids that are kept, once for every few tensors.
+  local results, ids, lengths = {}, {}, {}
+  for _, text in ipairs(texts) do
+    local list = self.tokenizer:encode(text, { max_length = self.max_seq_length })
+    if #ids > 0 and #ids + #list > BATCH_TOKENS then
+      results[#results + 1] = encode_batch(self, ids, lengths)
+      ids, lengths = {}, {}
     end
-    tokens = tokens + #list
+    lengths[#lengths + 1] = #list
+    local first = #ids
+    for j, id in ipairs(list) do ids[first + j] = id end
   end
-  results[#results + 1] = encode_batch(self, lists, first, #lists)
+  if #ids == 0 then return core.zeros(0, self.config.hidden_size) end
+  results[#results + 1] = encode_batch(self, ids, lengths)
   return core.cat(results, 1)
 end
 

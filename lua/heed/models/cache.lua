@@ -84,7 +84,7 @@ function methods.truncate(self, n)
   local layers = check_self(self, "truncate")
   if E.kind(n) == "tensor" or type(n) == "table" then n = indices_of(n, "truncate", "lengths") end
   for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
-  for _, layer in ipairs(layers) do check_truncate(layer, n) end -- layers may have different windows
+  for _, layer in ipairs(layers) do check_truncate(layer, n) end -- their windows may differ
   for _, layer in ipairs(layers) do layer:truncate(n) end
   self[LENGTHS] = layers[1].lengths
   return self

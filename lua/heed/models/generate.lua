@@ -1,4 +1,5 @@
---- model:generate(ids, options): text generation, greedy or by sampling. v is vocab_size.
+--- model:generate(ids, options): text generation, greedy or by sampling, of one text or of several at once. Shape
+--- legend: n tokens, b texts, v vocab_size.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -76,29 +77,46 @@ local function stops_of(model, stop)
   return stops
 end
 
---- The prompt as int64 [n].
-local function prompt_of(ids)
-  if type(ids) == "table" and E.kind(ids) == nil and #ids == 0 then
-    fail "generate: ids are empty; there must be at least one"
+--- The prompts, each int64 [n], and whether ids are several: a list of lists or of tensors, or a tensor [b, n], b > 1.
+local function prompts_of(ids)
+  local listed = type(ids) == "table" and E.kind(ids) == nil
+  if listed and #ids == 0 then fail "generate: ids are empty; there must be at least one" end
+  local several = listed and (type(ids[1]) == "table" or E.kind(ids[1]) == "tensor")
+  if not several then
+    ids = loading.ids("generate", ids)
+    if ids.ndim == 1 then return { ids }, false end
+    several = ids.shape[1] > 1
   end
-  ids = loading.ids("generate", ids)
-  if ids.ndim == 1 then return ids end
-  if ids.shape[1] ~= 1 then
-    fail("generate: ids have a batch of %d; it must be 1", ids.shape[1])
+  local prompts = {}
+  for i = 1, several and not listed and ids.shape[1] or #ids do
+    local name = ("prompt %d"):format(i)
+    local prompt = core.modules.indices(ids[i], "generate", name)
+    if prompt.ndim ~= 1 then E.reject("generate", name, ids[i], "a list or a tensor [n] of ids") end
+    if #prompt == 0 then fail("generate: %s is empty; it must have at least one id", name) end
+    prompts[i] = prompt
   end
-  return ids[1]
+  return prompts, several
+end
+
+--- Of prompts that follow past[i] tokens each: the index of the one that fills most of the context.
+local function fullest(prompts, past)
+  local at = 1
+  for i, prompt in ipairs(prompts) do
+    if past[i] + #prompt > past[at] + #prompts[at] then at = i end
+  end
+  return at
 end
 
 --- The number of tokens to generate: `wanted`, by default 20, or fewer if the context or the cache is full before.
---- Raises if `wanted` tokens, or one if it is nil, do not fit.
-local function count_of(model, wanted, past, n, cache)
+--- Raises if `wanted` tokens, or one if it is nil, do not fit; `name` then begins the message.
+local function count_of(model, name, wanted, past, n, cache)
   local context = model.config.max_position_embeddings
   local limit, bound = context, model.config.names.max_position_embeddings
   if cache and cache.capacity < context then limit, bound = cache.capacity, "the cache's capacity" end
   if wanted == nil and past + n < limit then return math.min(20, limit - past - n) end
   if past + n + (wanted or 1) > limit then
     local before = past > 0 and E.count(past, "token") .. " in the cache, " or ""
-    fail("generate: %s%s and %s make %d; %s is %d", before, E.count(n, "id"), E.count(wanted or 1, "new token"),
+    fail("%s%s%s and %s make %d; %s is %d", name, before, E.count(n, "id"), E.count(wanted or 1, "new token"),
       past + n + (wanted or 1), bound, limit)
   end
   return wanted
@@ -114,21 +132,24 @@ end
 
 -- ---- Generating ---------------------------------------------------------------------------------
 
---- The logits of the last id [v]; nothing is recorded.
-local function logits_of(model, ids, cache)
-  local options = { cache = cache, logits_to_keep = 1 }
-  if core.is_grad_enabled() then return mode.run(false, nil, model, ids, options)[1] end
-  return model(ids, options)[1]
+--- The logits of the last id of each text that has new ones [b, v]; nothing is recorded. ids are [n], or [total] of
+--- several texts with lengths.
+local function logits_of(model, ids, cache, lengths, begins)
+  local options = { cache = cache, lengths = lengths, logits_to_keep = (begins or not lengths) and 1 or nil }
+  if core.is_grad_enabled() then return (mode.run(false, nil, model, ids, options)) end
+  return (model(ids, options))
 end
 
 --- Generates up to max_new_tokens (by default 20) ids that follow ids [n]. Returns the list of new ids, whose last may
 --- be a stop token, and the cache, which holds all tokens except the last. Decoding is greedy unless temperature,
---- top_k, top_p or generator is given; then temperature defaults to 1, and 0 means greedy. on_token(id, position) may
---- return false to stop. Nothing is recorded, but on_token runs in the mode of the caller.
---- A call that fails leaves the cache and the generator as if on_token had stopped it at the last token it received, or
---- as before the call if it received none. For this, later tokens go to a draft of the cache, and random numbers come
---- from a copy of the generator. One exception: dropout in training mode draws from the default generator, as does
---- sampling then if no generator is given; these draws are not undone.
+--- top_k, top_p or generator is given; then temperature defaults to 1, and 0 means greedy. on_token(id, position, item)
+--- may return false to stop. Nothing is recorded, but on_token runs in the mode of the caller.
+--- If ids are several prompts, which may differ in length, the result is a list of such lists, and each item ends by
+--- itself. A pass computes the new tokens of all that go on, and nothing for padding.
+--- A call that fails leaves the cache and the generator as if on_token had stopped it at the last token it received
+--- (of several texts, all at the same token), or as before the call if it received none. For this, later tokens go to a
+--- draft of the cache, and random numbers come from a copy of the generator. One exception: dropout in training mode
+--- draws from the default generator, as does sampling then if no generator is given; these draws are not undone.
 return function(self, ids, ...)
   E.check_self(self, "generate")
   local wanted, temperature, top_k, top_p, generator, on_token, stop, cache, capacity, dtype =
@@ -143,18 +164,26 @@ return function(self, ids, ...)
     fail("generate: cache and %s are both given; use %s for a new cache only", capacity and "capacity" or "dtype",
       capacity and "capacity" or "dtype")
   end
-  ids = prompt_of(ids)
-  local past, n = cache and cache.length or 0, #ids
-  local most = count_of(self, wanted, past, n, cache)
+  local prompts, several = prompts_of(ids)
+  if cache and cache.batch ~= #prompts then
+    fail("generate: cache has a batch of %d; it must be %d, the number of prompts", cache.batch, #prompts)
+  end
+  local past, added, going, texts, longest = cache and cache.lengths or {}, {}, {}, {}, 0
+  for i, prompt in ipairs(prompts) do
+    past[i], added[i], going[i], texts[i] = past[i] or 0, #prompt, i, {}
+    longest = math.max(longest, #prompt)
+  end
+  local at = fullest(prompts, past)
+  local name, n = several and ("generate: prompt %d: "):format(at) or "generate: ", added[at]
+  local most = count_of(self, name, wanted, past[at], n, cache)
   if temperature == nil then temperature = (top_k or top_p or generator) and 1 or 0 end
   if capacity and capacity < n + most then
-    fail("generate: %s and %s make %d; capacity is %d", E.count(n, "id"), E.count(most, "new token"), n + most,
-      capacity)
+    fail("%s%s and %s make %d; capacity is %d", name, E.count(n, "id"), E.count(most, "new token"), n + most, capacity)
   end
-  cache = given or self:new_cache { capacity = capacity or n + most, dtype = dtype }
+  cache = given or self:new_cache { batch = #prompts, capacity = capacity or n + most, dtype = dtype }
 
   local copied = temperature > 0 and (generator ~= nil or not trains(self))
-  local tokens, draws, draft = {}, copied and core.Generator() or generator, nil
+  local draws, draft = copied and core.Generator() or generator, nil
   local function begin(count)
     if copied then copy_generator(generator, draws) end
     draft = caches.draft("generate", cache, count)
@@ -163,19 +192,28 @@ return function(self, ids, ...)
     if copied then copy_generator(draws, generator) end
     caches.keep(cache, draft)
   end
-  if not on_token then begin(n + most) end
-  for i = 1, most do
-    if on_token then begin(#ids) end
-    local logits = logits_of(self, ids, draft)
-    local id = temperature == 0 and likeliest(logits) or drawn(logits, temperature, top_k, top_p, draws)
-    tokens[i] = id
-    if on_token then
-      keep()
-      if on_token(id, past + n + i) == false then break end
+  ids = several and core.cat(prompts, 1) or prompts[1]
+  if not on_token then begin(longest + most) end
+  for step = 1, most do
+    if on_token then begin(step == 1 and longest or 1) end
+    local logits = logits_of(self, ids, draft, several and added or nil, step == 1)
+    local new = {}
+    for row, i in ipairs(going) do
+      local of = logits[row]
+      new[row] = temperature == 0 and likeliest(of) or drawn(of, temperature, top_k, top_p, draws)
+      texts[i][step] = new[row]
     end
-    if stops[id] then break end
-    ids = core.tensor({ id }, { dtype = "int64" })
+    if on_token then keep() end
+    local rest, next_ids = {}, {}
+    for row, i in ipairs(going) do
+      local id = new[row]
+      local ends = on_token and on_token(id, past[i] + #prompts[i] + step, i) == false or stops[id]
+      added[i] = ends and 0 or 1
+      if not ends then rest[#rest + 1], next_ids[#next_ids + 1] = i, id end
+    end
+    if #rest == 0 then break end
+    going, ids = rest, core.tensor(next_ids, { dtype = "int64" })
   end
   if not on_token then keep() end
-  return tokens, cache
+  return several and texts or texts[1], cache
 end
