@@ -45,8 +45,7 @@ bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_P
         const int64_t rows = count - row < COPIED_ROWS ? count - row : COPIED_ROWS;
         if (pace != NULL && heed__is_due(pace)) return false;
         memcpy(heed__kv_row_at(to[i], to_item, head, to_first + row),
-               heed__kv_row_at(from[i], from_item, head, first + row),
-               (size_t)rows * bytes);
+               heed__kv_row_at(from[i], from_item, head, first + row), (size_t)rows * bytes);
       }
     }
   }

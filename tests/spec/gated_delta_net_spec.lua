@@ -217,8 +217,8 @@ describe("nn.GatedDeltaNet", function()
       busy = true
       m(x, { cache = cache })
     end)
-    fails("GatedDeltaNet: the cache was used by another call during the forward pass; give each call a cache of its own",
-      m, x, { cache = cache })
+    fails("GatedDeltaNet: the cache was used by another call during the forward pass; give each call a cache of its " ..
+      "own", m, x, { cache = cache })
     hook:remove()
     local fresh = m:new_cache()
     m(x, { cache = fresh })
