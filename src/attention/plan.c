@@ -12,6 +12,7 @@ enum {
   KEPT = 1 << 19,     /* maximum floats of queries and outputs in a task's scratch, unless it has few rows */
   MOST_ROWS = 2048,   /* upper bound of the rows and keys in a task's scratch */
   UNITS_WORK = 1 << 25, /* multiply-adds of a task of several units */
+  MOST_UNITS = 1 << 22, /* upper bound of these, so that its positions fit */
   WAKING = 1 << 17,     /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
@@ -286,7 +287,7 @@ static int64_t units_of_task(const heed__attention_plan *p, int64_t workers) {
   work *= (double)p->query_heads * (double)(p->head_size + p->value_size + 1);
   const double least = workers > 1 ? (double)(TASKS * workers) : 1, tasks = work / UNITS_WORK;
   const int64_t units = (int64_t)((double)p->units / (tasks > least ? tasks : least));
-  return units > 1 ? units : 1;
+  return heed__max(heed__min(units, MOST_UNITS), 1);
 }
 
 /* Chooses kernels and tasks; the output and the taps are allocated. */

@@ -107,7 +107,7 @@ describe("MultiheadAttention", function()
       { key_padding_mask = heed.ones(3, 3):bool() })
     fails("MultiheadAttention: there is no option 'mask'; the options are key_padding_mask, need_weights, " ..
       "attn_mask, " ..
-      "average_attn_weights, is_causal", m, x, x, x, { mask = x })
+      "average_attn_weights, is_causal, lengths, key_lengths; did you mean 'attn_mask'?", m, x, x, x, { mask = x })
   end)
 
   it("hides where its masks are true", function()

@@ -26,6 +26,8 @@ local nn = {}
 ---@field attn_mask? heed.Tensor|heed.Mask a mask value, or [l, s] or [b · h, l, s], bool, true where a key is hidden, or float32, added to the scores
 ---@field average_attn_weights? boolean the weights are the average of the heads; true by default
 ---@field is_causal? boolean query i sees keys 1 to i; without effect if there is an attn_mask, which should say the same
+---@field lengths? heed.Indices [b]: query [total, e] has the tokens of b sequences, one after another, and there is no padding. Not together with need_weights, whose default is false then; attn_mask broadcasts to [h, total, s]
+---@field key_lengths? heed.Indices [b]: those of key and value; lengths by default
 
 ---`y, weights = m(query, key, value, options)`: weights [b, l, s], or [b, h, l, s] without averaging, after dropout. A query
 ---that sees no key gives zeros; PyTorch's gives nan.
@@ -81,6 +83,7 @@ function nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv,
 ---@field src_mask? heed.Tensor
 ---@field src_key_padding_mask? heed.Tensor
 ---@field is_causal? boolean
+---@field lengths? heed.Indices [b]: src [total, d_model] has the tokens of b sequences, one after another
 
 ---@class heed.TransformerEncoderLayer: heed.Module
 ---@field self_attn heed.MultiheadAttention
@@ -114,6 +117,7 @@ function nn.TransformerEncoderLayer(d_model, nhead, dim_feedforward, dropout, ac
 ---@field mask? heed.Tensor
 ---@field src_key_padding_mask? heed.Tensor
 ---@field is_causal? boolean
+---@field lengths? heed.Indices [b]: src [total, d_model] has the tokens of b sequences, one after another
 
 ---@class heed.TransformerEncoder: heed.Module
 ---@field layers heed.ModuleList

@@ -312,7 +312,7 @@ local function encode(self, texts, ...)
     local wrong = core.text.invalid(text)
     if wrong then fail("encode: text %d is not valid UTF-8 at byte %d", i, wrong) end
   end
-  -- A batch is tokenized when its turn comes: the collector traverses all ids that are kept, once for every few tensors.
+  -- A batch is tokenized when its turn comes: the collector traverses all lists that are kept, again and again.
   local results, ids, lengths = {}, {}, {}
   for _, text in ipairs(texts) do
     local list = self.tokenizer:encode(text, { max_length = self.max_seq_length })

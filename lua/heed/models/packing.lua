@@ -11,7 +11,9 @@ local packing = {}
 --- lengths as int64 [b], checked for ids [total]: none may be above `most`, which is `bound`.
 function packing.check(name, lengths, ids, most, bound)
   lengths = core.modules.indices(lengths, name, "lengths")
-  if lengths.ndim ~= 1 then E.reject(name, "lengths", lengths, "a list or a tensor [b] with the length of each") end
+  if lengths.ndim ~= 1 then
+    E.reject(name, "lengths", lengths, "a list or a tensor [b], the length of each sequence")
+  end
   if ids.ndim ~= 1 then
     E.fail("%s: ids have the shape [%s] and lengths are given; they must be [total], one sequence after another", name,
       table.concat(ids.shape, ", "))

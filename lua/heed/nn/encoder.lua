@@ -16,14 +16,14 @@ function Layer:init(...)
   layers.add_parts(self, "TransformerEncoderLayer", { "self_attn" }, ...)
 end
 
-local FORWARD = { "src_mask", "src_key_padding_mask", "is_causal" }
+local FORWARD = { "src_mask", "src_key_padding_mask", "is_causal", "lengths" }
 
 function Layer:forward(src, ...)
   E.check_self(self, "forward")
-  local mask, padding, is_causal = options("TransformerEncoderLayer", FORWARD, 3, self, src, ...)
+  local mask, padding, is_causal, lengths = options("TransformerEncoderLayer", FORWARD, 3, self, src, ...)
   E.check_tensor(src, "TransformerEncoderLayer", "src")
   return layers.run(self, src, {
-    { "self_attn", nil, { attn_mask = mask, key_padding_mask = padding, is_causal = is_causal } },
+    { "self_attn", nil, { attn_mask = mask, key_padding_mask = padding, is_causal = is_causal, lengths = lengths } },
   })
 end
 
@@ -45,16 +45,16 @@ function Encoder:init(...)
   end
 end
 
-local STACK_FORWARD = { "mask", "src_key_padding_mask", "is_causal" }
+local STACK_FORWARD = { "mask", "src_key_padding_mask", "is_causal", "lengths" }
 
 function Encoder:forward(src, ...)
   E.check_self(self, "forward")
-  local mask, padding, is_causal = options("TransformerEncoder", STACK_FORWARD, 3, self, src, ...)
+  local mask, padding, is_causal, lengths = options("TransformerEncoder", STACK_FORWARD, 3, self, src, ...)
   E.check_tensor(src, "TransformerEncoder", "src")
   local x = src
   for _, layer in core.ipairs(self.layers) do
     E.check_cancel "TransformerEncoder"
-    x = layer(x, { src_mask = mask, src_key_padding_mask = padding, is_causal = is_causal })
+    x = layer(x, { src_mask = mask, src_key_padding_mask = padding, is_causal = is_causal, lengths = lengths })
   end
   if self.norm then x = self.norm(x) end
   return x

@@ -1,5 +1,6 @@
 --- nn.MultiheadAttention: PyTorch's module, with its parameters and its masks, in which true hides a key. (heed's own
---- nn.MultiHeadAttention is written in C.) Shapes: b batch, l queries, s keys, e embed_dim, h heads, d = e / h.
+--- nn.MultiHeadAttention is written in C.) Shapes: b batch, l queries, s keys, e embed_dim, h heads, d = e / h. With
+--- lengths, query [total, e] has the tokens of several sequences, and b is 1.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
@@ -112,6 +113,36 @@ local function as_bias(mask)
   return core.zeros(mask.shape):masked_fill(mask, -math.huge)
 end
 
+--- The lengths of packed sequences, int64, checked for x [total, e].
+local function read_lengths(lengths, name, x, of)
+  lengths = core.modules.indices(lengths, "MultiheadAttention", name)
+  if lengths.ndim ~= 1 then fail_shape(name, lengths, "a list or a tensor [b], the length of each sequence") end
+  local total = lengths:sum():item()
+  if total == x.shape[1] then return lengths end
+  E.fail("MultiheadAttention: %s add up to %d; they must add up to %d, the tokens of %s", name, total, x.shape[1], of)
+end
+
+--- Raises if something is given that packed sequences exclude.
+local function check_packed(self, lengths, batched, excluded)
+  local class = "MultiheadAttention"
+  if lengths == nil then E.fail("%s: key_lengths are given without lengths; give both", class) end
+  if batched then
+    E.fail("%s: lengths are given and query has a batch; it must be [total, %d]", class, self.embed_dim)
+  end
+  for name, value in pairs(excluded) do
+    if value then E.fail("%s: lengths and %s are both given; packed sequences do not have it", class, name) end
+  end
+  if self.bias_k or self.add_zero_attn then
+    E.fail("%s: lengths are given; the module must have neither add_bias_kv nor add_zero_attn", class)
+  end
+end
+
+--- The attention of packed sequences: q, k, v and the result are [1, h, n, d].
+local function attend_packed(q, k, v, given)
+  local function rows(x) return x:squeeze(1):transpose(1, 2) end -- [n, h, d]
+  return rows(q):varlen_attention(rows(k), rows(v), given):transpose(1, 2):unsqueeze(1)
+end
+
 --- One mask of both, either of which may be nil: bool if both are.
 local function joined(a, b)
   if not (a and b) then return a or b end
@@ -183,10 +214,14 @@ local function weigh(scores)
   return scores:softmax(-1):masked_fill(unseen, 0)
 end
 
+local function take_weights(listeners)
+  local names = listeners.read .. listeners.edited
+  return names:find "attn_scores" or names:find "pattern"
+end
+
 --- The weights that listeners changed, or nil, for masks as of `joined`. (heed.nn.points)
 local function changed_weights(self, listeners, q, k, hidden, batched)
-  if not (listeners.read .. listeners.edited):find "attn_scores" and
-    not (listeners.read .. listeners.edited):find "pattern" then return nil end
+  if not take_weights(listeners) then return nil end
   local scores = score(q, k, hidden)
   local changed = points.call(self, "attn_scores", scores, listeners, 0, batched)
   local weights = weigh(changed or scores)
@@ -194,27 +229,41 @@ local function changed_weights(self, listeners, q, k, hidden, batched)
   return pattern or changed and weights
 end
 
-local FORWARD = { "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal" }
+local FORWARD = {
+  "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal", "lengths", "key_lengths",
+}
 
---- Returns y, and the weights unless need_weights is false.
+--- Returns y, and the weights unless need_weights is false. With lengths there are none, and attn_mask broadcasts to
+--- [h, total, s], where s is the largest length of the keys.
 function MultiheadAttention:forward(query, key, value, ...)
   E.check_self(self, "forward")
   local class = "MultiheadAttention"
-  local padding, need_weights, attn_mask, average, is_causal = options(class, FORWARD, 5, self, query, key, value, ...)
-  need_weights = E.boolean(need_weights, true, class, "need_weights")
+  local padding, need_weights, attn_mask, average, is_causal, lengths, key_lengths =
+    options(class, FORWARD, 5, self, query, key, value, ...)
+  local is_packed = lengths ~= nil or key_lengths ~= nil
+  need_weights = E.boolean(need_weights, not is_packed, class, "need_weights")
   average = E.boolean(average, true, class, "average_attn_weights")
   is_causal = E.boolean(is_causal, false, class, "is_causal")
   local batched, q, k, v = check_inputs(self, query, key, value)
+  if is_packed then
+    check_packed(self, lengths, batched, { key_padding_mask = padding ~= nil, need_weights = need_weights })
+    lengths = read_lengths(lengths, "lengths", query, "query")
+    key_lengths = key_lengths == nil and read_lengths(lengths, "lengths", key, "key")
+      or read_lengths(key_lengths, "key_lengths", key, "key")
+  end
   local b, l, s, h, e = q.shape[1], q.shape[2], k.shape[2], self.num_heads, self.embed_dim
   if padding ~= nil then padding = read_padding(padding, batched, b, s) end
   local listeners = points.listeners(self)
   local shown -- a heed.Mask, which shows keys; where others are combined with it, a mask that hides them
   if core.modules.is_mask(attn_mask) then
-    if padding or need_weights or listeners or self.bias_k or self.add_zero_attn then
+    if not is_packed and (padding or need_weights or listeners or self.bias_k or self.add_zero_attn) then
       attn_mask = attn_mask:dense(l, s):logical_not()
     else
       shown, attn_mask = attn_mask, nil
     end
+    is_causal = false
+  elseif attn_mask ~= nil and is_packed then
+    check_mask(attn_mask, "attn_mask")
     is_causal = false
   elseif attn_mask ~= nil then
     attn_mask = read_attn_mask(attn_mask, b, h, l, s) -- is_causal then is only a hint
@@ -246,8 +295,11 @@ function MultiheadAttention:forward(query, key, value, ...)
     attn_mask, is_causal = core.ones({ l, s }, { dtype = "bool" }):triu(1), false
   end
   local hidden = widened(joined(attn_mask, padding), added)
-  local causal = is_causal and listeners and core.ones({ l, s }, { dtype = "bool" }):triu(1) or hidden
-  local changed = listeners and changed_weights(self, listeners, q, k, causal, batched)
+  if is_packed and listeners and take_weights(listeners) then
+    E.fail("%s: lengths are given and hooks take the scores or weights; call the module for each sequence", class)
+  end
+  local causal = is_causal and listeners and not is_packed and core.ones({ l, s }, { dtype = "bool" }):triu(1) or hidden
+  local changed = listeners and not is_packed and changed_weights(self, listeners, q, k, causal, batched)
   local weights = changed or need_weights and weigh(score(q, k, hidden)) or nil
   local y
   if changed then
@@ -258,10 +310,11 @@ function MultiheadAttention:forward(query, key, value, ...)
     weights = weights:dropout(p)
     y = weights:matmul(v)
   else
-    y = q:scaled_dot_product_attention(k, v, {
+    local given = {
       attn_mask = shown or hidden and (hidden.dtype == "bool" and hidden:logical_not() or hidden), dropout_p = p,
-      is_causal = is_causal,
-    })
+      is_causal = is_causal, lengths = lengths, key_lengths = key_lengths,
+    }
+    y = is_packed and attend_packed(q, k, v, given) or q:scaled_dot_product_attention(k, v, given)
   end
 
   local result
