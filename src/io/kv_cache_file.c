@@ -358,7 +358,7 @@ heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t cou
   heed_kv_cache **made = heed__allocate(ctx, bytes);
   if (made == NULL) return heed__fail_memory(ctx, "load_cache", bytes);
   memset(made, 0, bytes);
-  status = heed_load_archive(ctx, path, &archive);
+  status = heed__load_archive(ctx, "load_cache", path, &archive);
   if (status == HEED_OK) status = check_file(&where, archive, count);
   for (int64_t i = 0; i < count && status == HEED_OK; i++)
     status = load_layer(&where, archive, i + 1, modules[i], &made[i]);
