@@ -342,8 +342,9 @@ static heed_status check_file(const heed__where *where, const heed_archive *arch
                            version, cache_version);
   snprintf(number, sizeof number, "%lld", (long long)count);
   if (layers != NULL && strcmp(layers, number) == 0) return HEED_OK;
-  return heed__fail_file(where, "the file holds the caches of %.20s layers; they must be %s",
-                         layers != NULL ? layers : "no", number);
+  return heed__fail_file(where, "the file holds the caches of %.20s layer%s; there must be %s",
+                         layers != NULL ? layers : "no",
+                         layers != NULL && strcmp(layers, "1") == 0 ? "" : "s", number);
 }
 
 heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count,

@@ -173,7 +173,7 @@ describe("load_cache refuses", function()
     local model = cases.load "llama"
     local cache, message = model:load_cache(path)
     assert.is_nil(cache)
-    assert.equal(("load_cache: '%s': the file holds the caches of 1 layers; they must be %d"):format(path,
+    assert.equal(("load_cache: '%s': the file holds the caches of 1 layer; there must be %d"):format(path,
       #model.layers), message)
   end)
 
@@ -183,7 +183,7 @@ describe("load_cache refuses", function()
     refused("the file holds no cache; it must be one that cache:save wrote", m, other)
     refused("the cache has version 2; it must be 1, the one that this heed reads", m,
       with({}, { ["heed.cache"] = "2" }))
-    refused("the file holds the caches of 3 layers; they must be 1", m, with({}, { ["heed.layers"] = "3" }))
+    refused("the file holds the caches of 3 layers; there must be 1", m, with({}, { ["heed.layers"] = "3" }))
     local cache, message = m:load_cache(folder "none.safetensors")
     assert.is_nil(cache)
     assert.truthy(message:find("^load_cache: '.*cannot be opened"))
