@@ -16,6 +16,8 @@ export LUA # for install_packages.sh
 BUILD ?= build$(if $(filter-out 5.4,$(LUA)),/$(if $(filter luajit,$(LUA)),luajit,lua$(LUA)))
 ## C compiler
 CC ?= cc
+## a compiler cache to run the compiler with, such as ccache
+CCACHE ?=
 ## compiler options for optimization and debugging
 CFLAGS ?= -O3 -g
 ## linker options

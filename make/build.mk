@@ -43,7 +43,7 @@ $(BUILD)/flags $(BUILD)/files: FORCE
 
 $(OBJ)/%.o: %.c $(BUILD)/flags | $(BUILD)/lua_sources.h $(BUILD)/prompt_sources.h
 	@mkdir -p $(@D)
-	$(call say,CC,$(CC) $(HEED_CFLAGS) $(PART_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@)
+	$(call say,CC,$(CCACHE) $(CC) $(HEED_CFLAGS) $(PART_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@)
 
 $(OBJ)/src/core/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
 $(OBJ)/src/ops/%.o: PART_CFLAGS = $(BLAS_CFLAGS)
@@ -90,7 +90,7 @@ $(OBJ)/loading/gemm.o: GEMM_FLAGS := -DHEED_BLAS_LIBRARY='"$(BLAS_LIBRARY)"'
 $(OBJ)/plain/gemm.o: GEMM_FLAGS := -UHEED_BLAS -DHEED_BLAS=0
 $(OBJ)/loading/gemm.o $(OBJ)/plain/gemm.o: src/ops/gemm.c $(GEMM)
 	@mkdir -p $(@D)
-	$(call say,CC,$(CC) $(HEED_CFLAGS) $(BLAS_CFLAGS) $(GEMM_FLAGS) $(CPPFLAGS) $(CFLAGS) -c $< -o $@)
+	$(call say,CC,$(CCACHE) $(CC) $(HEED_CFLAGS) $(BLAS_CFLAGS) $(GEMM_FLAGS) $(CPPFLAGS) $(CFLAGS) -c $< -o $@)
 
 # Without the binding: C hosts need no Lua.
 $(BUILD)/libheed.so: $(call loading,$(call objects,$(ENGINE))) $(BUILD)/files

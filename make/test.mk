@@ -13,7 +13,7 @@ run-demo: all
 
 ## runs the C tests and the specs
 test: needs = build test
-run-test: tests
+run-test: all examples $(if $(TESTS),$(TESTS:%=$(BUILD)/test/%),$(TEST_PROGRAMS))
 	@scripts/dev/run_tests.sh $(BUILD) $(SPECS)
 
 ## runs the tests with each Lua version, in a build of its own
@@ -126,7 +126,16 @@ texts:
 	@test -e $(TEXTS)/shakespeare.txt || scripts/dev/install_packages.sh model
 	@scripts/dev/fetch_texts.sh $(TEXTS)
 
+# Targets with "N passed, N failed" at their end.
+NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz lint test-amalgamation test-blas test-files test-hosts \
+  test-install test-browser
+## runs all test targets for hours: without the samples of .ci/run, with more random calls and damaged files
+nightly: model
+	@failed=; for target in $(NIGHTLY); do echo "==== $$target ===="; \
+	  HEED_NIGHTLY=1 $(MAKE) --no-print-directory FUZZ_SECONDS=900 $$target || failed="$$failed $$target"; done; \
+	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
 INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files test-hosts \
   test-browser
 .PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
-  run-browser model texts
+  run-browser model texts nightly

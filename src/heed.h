@@ -949,7 +949,7 @@ typedef struct heed_mask heed_mask;
 HEED_CALL heed_mask_causal(heed_context *ctx, heed_mask **out);
 HEED_CALL heed_mask_window(heed_context *ctx, const heed_window *window, heed_mask **out);
 /** The keys are documents of these lengths (int64 [b], which add up to the number of keys), one after
- * another; a query sees the keys of the document of its position. Errors: DTYPE, SHAPE. */
+ * another; a query sees the keys of the document of its position. Errors: DTYPE, SHAPE, INDEX. */
 HEED_CALL heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, heed_mask **out);
 /** A query sees the first n keys and those up to its own position. */
 HEED_CALL heed_mask_prefix(heed_context *ctx, int64_t n, heed_mask **out);
@@ -1297,7 +1297,8 @@ HEED_API int heed_kv_cache_bits(const heed_kv_cache *cache); /* of an element: 4
  * appending at most that many, heed_kv_cache_truncate can restore the present length. */
 HEED_API int64_t heed_kv_cache_headroom(const heed_kv_cache *cache);
 /** Removes all tokens but the first n of each batch item; shorter items stay as they are. Errors: ARGUMENT (n
- * below 0 or above the length, or so small that the window would see keys that were dropped). */
+ * below 0 or above the length, within a shared prefix, or so small that the window would see keys that were
+ * dropped). */
 HEED_CALL heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n);
 /** The same with a number for each item, int64 [batch], at most its length. Errors: ARGUMENT, SHAPE, DTYPE;
  * then no item has changed. */
@@ -1349,7 +1350,7 @@ typedef struct heed_forward_options {
                                      none; value NULL: key */
   heed_kv_cache *cache;           /* its batch is that of x, or 1 if x has none */
   const heed_taps_wanted *wanted; /* which taps, if they are requested; NULL: all but lse */
-  const heed_mask *mask;      /* over all keys, first the cache's, then those of x; or NULL */
+  const heed_mask *mask;          /* over all keys, first the cache's, then those of x; or NULL */
   const heed_tensor *lengths; /* int64 [b]: x is [total, d_in], packed sequences of these lengths, whose sum
                                  is total, as for heed_varlen_attention. Rotary positions begin anew in
                                  each; context_length is for each. attn_mask is [h, total, s]. Not together

@@ -87,6 +87,9 @@ function support.at_allocation(number, change, f, ...)
   return count == number, support.unpack(results, 1, results.n)
 end
 
+-- `more` in `make nightly`, which sets HEED_NIGHTLY; else `less`.
+function support.nightly(more, less) return os.getenv "HEED_NIGHTLY" and more or less end
+
 -- Asserts that a number is an "integer" or a "float", on Luas that distinguish them.
 function support.number_is(kind, number)
   assert(type(number) == "number" and (not math.type or math.type(number) == kind)) -- luacheck: ignore 143

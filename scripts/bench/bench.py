@@ -1,4 +1,4 @@
-"""Measures heed beside PyTorch, ONNX Runtime and ggml: `make bench`, or `make bench QUICK=1` for less than a minute.
+"""Measures heed beside PyTorch, ONNX Runtime and ggml: the first part of `make bench`.
 
 Everything runs in one process, in rounds: in each round every contender runs once (short calls several times), and the
 minimum of the rounds counts, so that all contenders meet the same conditions. A contender stops when it has used its

@@ -1,104 +1,86 @@
--- Measures caches with one thread: a step of 8 sequences of different lengths against an even batch with as many keys,
--- a step after a shared prefix against copies of it, and loading a saved cache with the first token after it.
---   heed scripts/bench/caches.lua [part of a row's name]
--- Milliseconds of processor time, the minimum of some rounds in which both sides take turns, and ratios.
+-- heed's rows of sequences.py, caches of 8 heads of 64: a step of 8 items of different lengths, a step after a shared
+-- beginning, a saved cache. In each group the second row is the same without what the first one has.
 local heed = require "heed"
+local rows = dofile((arg[0]:match "^.*[/\\]" or "") .. "lua_rows.lua")
 
-heed.set_num_threads(1)
-heed.manual_seed(1)
-local only = arg[1] or ""
-local HEADS, SIZE, ROUNDS = 8, 64, tonumber(os.getenv "BENCH_ROUNDS") or 25
-local WIDTH = HEADS * SIZE
+local HEADS, SIZE = 8, 64
+local WIDTH, CAPACITY = HEADS * SIZE, 4100
 local mha = heed.nn.MultiHeadAttention(WIDTH, WIDTH, 8192, 0.0, HEADS, { rope = {} }):eval()
 local DTYPES = { "float32", "bfloat16", "int8", "int4" }
-
-local function wanted(name) return name:find(only, 1, true) ~= nil end
-
--- The least times of both functions, in ms; `undo` follows each of their calls, unmeasured.
-local function race(one, other)
-  local least = { math.huge, math.huge }
-  for _ = 1, ROUNDS do
-    for i, side in ipairs { one, other } do
-      local begun = os.clock()
-      side.run()
-      least[i] = math.min(least[i], (os.clock() - begun) * 1000)
-      side.undo()
-    end
-  end
-  return least[1], least[2]
-end
-
-local function step(x, cache, lengths)
-  return {
-    run = function() mha(x, { cache = cache }) end,
-    undo = function() cache:truncate(lengths) end,
-  }
-end
+local ONE_TOKEN = heed.randn(1, 1, WIDTH)
+local paths = {}
 
 local function filled(lengths, dtype)
   local total = 0
   for _, n in ipairs(lengths) do total = total + n end
-  local cache = mha:new_cache { batch = #lengths, dtype = dtype, capacity = 4100 }
+  local cache = mha:new_cache { batch = #lengths, dtype = dtype, capacity = CAPACITY }
   mha(heed.randn(total, WIDTH), { cache = cache, lengths = lengths })
-  return cache, total
+  return cache
 end
 
-print(("%-36s %10s %10s %7s"):format("", "this", "other", "ratio"))
-local function report(name, this, other)
-  print(("%-36s %10.3f %10.3f %7.2f"):format(name, this, other, this / other))
+--- A step of all items, which is forgotten again.
+local function step(x, cache, compared)
+  local lengths = cache.lengths
+  return function() return mha(x, { cache = cache }) end, compared, function() cache:truncate(lengths) end
 end
 
-local RAGGED = { 4000, 500, 1500, 3000, 700, 2500, 1000, 2000 }
+local RAGGED, EVEN = { 4000, 500, 1500, 3000, 700, 2500, 1000, 2000 }, {} -- the same sum
+for i = 1, 8 do EVEN[i] = 1900 end
 for _, dtype in ipairs(DTYPES) do
-  local name = "8 of different lengths, " .. dtype
-  if wanted(name) then
-    local ragged, total = filled(RAGGED, dtype)
-    local lengths = {}
-    for i = 1, 8 do lengths[i] = total / 8 end
-    local even = filled(lengths, dtype)
-    local x = heed.randn(8, 1, WIDTH)
-    report(name, race(step(x, ragged, RAGGED), step(x, even, total / 8)))
-    ragged:release()
-    even:release()
-  end
+  rows.group("a step of 8 items, 15200 keys, " .. dtype, {
+    { "500 to 4000 keys", nil, function() return step(heed.randn(8, 1, WIDTH), filled(RAGGED, dtype), false) end },
+    { "1900 keys each", nil, function() return step(heed.randn(8, 1, WIDTH), filled(EVEN, dtype), false) end },
+  })
 end
 
-for _, dtype in ipairs(DTYPES) do
-  for _, batch in ipairs { 8, 32 } do
-    local name = ("%d after 4096 shared, %s"):format(batch, dtype)
-    if wanted(name) then
-      local tokens, lengths = heed.randn(1, 4096, WIDTH), {}
-      local prefix = mha:new_cache { dtype = dtype, capacity = 4100 }
+for _, dtype in ipairs { "float32", "bfloat16", "int8" } do -- int4 is copied, and so has nothing to gain
+  local tokens, x
+  rows.group("a step of 8 items after 4096 shared tokens, " .. dtype, {
+    { "prefix", nil, function()
+      tokens, x = heed.randn(1, 4096, WIDTH), heed.randn(8, 1, WIDTH)
+      local prefix = mha:new_cache { dtype = dtype, capacity = CAPACITY }
       mha(tokens, { cache = prefix })
-      for i = 1, batch do lengths[i] = 4096 end
-      local shared = mha:new_cache { batch = batch, prefix = prefix, capacity = 4100 }
-      local copies = mha:new_cache { batch = batch, dtype = dtype, capacity = 4100 }
-      mha(tokens:expand(batch, 4096, WIDTH):contiguous(), { cache = copies })
-      local x = heed.randn(batch, 1, WIDTH)
-      report(name, race(step(x, shared, lengths), step(x, copies, lengths)))
-      for _, cache in ipairs { prefix, shared, copies } do cache:release() end
-    end
-  end
+      return step(x, mha:new_cache { batch = 8, prefix = prefix, capacity = CAPACITY })
+    end },
+    { "copies", nil, function()
+      local copies = mha:new_cache { batch = 8, dtype = dtype, capacity = CAPACITY }
+      mha(tokens:expand(8, 4096, WIDTH):contiguous(), { cache = copies })
+      return step(x, copies)
+    end },
+  })
 end
 
--- Here the first column is loading with the first token after it, the second the next token.
 for _, dtype in ipairs(DTYPES) do
-  local name = "4096 tokens from a file, " .. dtype
-  if wanted(name) then
-    local path, x, loaded = os.tmpname() .. ".safetensors", heed.randn(1, 1, WIDTH), nil
-    local cache = filled({ 4096 }, dtype)
-    assert(cache:save(path))
-    report(name, race({
-      run = function()
+  local x = heed.randn(1, 4096, WIDTH)
+  rows.group("a token after 4096 tokens, " .. dtype, {
+    { "of a loaded cache", nil, function()
+      local name, loaded = os.tmpname(), nil
+      os.remove(name) -- where tmpname makes a file
+      local path = name .. ".safetensors"
+      local cache = mha:new_cache { dtype = dtype, capacity = CAPACITY }
+      paths[#paths + 1] = path
+      mha(x, { cache = cache })
+      assert(cache:save(path))
+      return function()
         loaded = assert(mha:load_cache(path))
-        mha(x, { cache = loaded })
-      end,
-      undo = function() end,
-    }, {
-      run = function() mha(x, { cache = loaded }) end,
-      undo = function() loaded:release() end,
-    }))
-    os.remove(path)
-    cache:release()
-  end
+        return mha(ONE_TOKEN, { cache = loaded })
+      end, nil, function() loaded:release() end
+    end },
+    { "of a cache in memory", nil, function()
+      local cache = mha:new_cache { dtype = dtype, capacity = CAPACITY }
+      mha(x, { cache = cache })
+      return step(ONE_TOKEN, cache)
+    end },
+    { "of a cache that is computed", nil, function()
+      local cache
+      return function()
+        cache = mha:new_cache { dtype = dtype, capacity = CAPACITY }
+        mha(x, { cache = cache })
+        return mha(ONE_TOKEN, { cache = cache })
+      end, nil, function() cache:release() end
+    end },
+  })
 end
+
+rows.answer()
+for _, path in ipairs(paths) do os.remove(path) end

@@ -4,7 +4,7 @@
 set -u
 venv=$1
 done_mark=$venv/peers
-peers='numpy torch==2.13.0 safetensors onnx onnxruntime libggml-python'
+peers='numpy torch==2.13.0 safetensors transformers onnx onnxruntime libggml-python'
 
 [ "$(cat "$done_mark" 2>/dev/null)" = "$peers" ] && exit 0
 python=$(command -v python3) || { echo "bench: python3 is not installed (3.10 or newer is needed)" >&2; exit 1; }

@@ -1,21 +1,22 @@
--- The gated delta rule: heed.linear_attention beside the same written in operations of heed, in chunks of 64 tokens as
--- transformers' torch_chunk_gated_delta_rule does it; forward and, with the gradients of all inputs, backward. One
--- thread, the fastest of several turns in alternation, in processor time.
---   heed linear_attention.lua [TOKENS HEADS SIZE]
+-- heed's rows of sequences.py, the gated delta rule: heed.linear_attention, and the same written in operations of heed,
+-- in chunks of 64 tokens as transformers' torch_chunk_gated_delta_rule does it. "Training" is forward and, with the
+-- gradients of all inputs, backward.
 local heed = require "heed"
-local n, h, d = tonumber(arg[1]) or 2048, tonumber(arg[2]) or 8, tonumber(arg[3]) or 128
-local C = 64
+local rows = dofile((arg[0]:match "^.*[/\\]" or "") .. "lua_rows.lua")
 
-heed.set_num_threads(1)
-heed.manual_seed(1)
+local N, H, D, C = 2048, 8, 128, 64 -- tokens, heads, their size; tokens of a chunk
 local lower = heed.ones(C, C):tril():bool() -- i sees j <= i
 local strict = heed.ones(C, C):tril(-1):bool()
 
+local function fused(q, k, v, decay, beta)
+  return (heed.linear_attention(q, k, v, { rule = "gated_delta", decay = decay, beta = beta }))
+end
+
 local function chunked(q, k, v, decay, beta)
-  local b, dv, chunks = q:size(1), v:size(-1), n / C
-  local function split(x) return x:reshape(b, h, chunks, C, -1) end
-  q, k, v, beta = split(q * (1 / math.sqrt(d))), split(k), split(v), split(beta)
-  local g = split(decay):cumsum(-2) -- [b, h, chunks, C, 1]
+  local chunks = N / C
+  local function split(x) return x:reshape(1, H, chunks, C, -1) end
+  q, k, v, beta = split(q * (1 / math.sqrt(D))), split(k), split(v), split(beta)
+  local g = split(decay):cumsum(-2) -- [1, H, chunks, C, 1]
   local ratio = (g - g:transpose(-1, -2)):masked_fill(lower:logical_not(), -heed.inf):exp()
   local kt, kb = k:transpose(-1, -2), k * beta
   -- T = (I - a)⁻¹ = (I + a) (I + a²) (I + a⁴) …, where -a is the part of the rule that reads tokens of the chunk
@@ -29,43 +30,47 @@ local function chunked(q, k, v, decay, beta)
   local p = q:matmul(kt) * ratio
   local last = g[{ {}, {}, {}, { C, C } }]
   local read, written, whole = q * g:exp(), (k * (last - g):exp()):transpose(-1, -2), last:exp()
-  local state, outs = heed.zeros(b, h, d, dv), {}
+  local state, outs = heed.zeros(1, H, D, D), {}
   for i = 1, chunks do
     local at = { {}, {}, i }
     local new = u[at] - w[at]:matmul(state)
     outs[i] = read[at]:matmul(state) + p[at]:matmul(new)
     state = state * whole[at] + written[at]:matmul(new)
   end
-  return heed.stack(outs, 3):reshape(b, h, n, dv), state
+  return heed.stack(outs, 3):reshape(1, H, N, D)
 end
 
 local function normalized(x) return x / x:square():sum(-1, { keepdim = true }):sqrt() end
-local q, k = normalized(heed.randn(1, h, n, d)), normalized(heed.randn(1, h, n, d))
-local v, beta, decay = heed.randn(1, h, n, d), heed.rand(1, h, n), -heed.rand(1, h, n) * 0.2
-local inputs = { q, k, v, decay, beta }
-local function fused(x, y, z, a, b)
-  return heed.linear_attention(x, y, z, { rule = "gated_delta", decay = a, beta = b })
+local inputs = { normalized(heed.randn(1, H, N, D)), normalized(heed.randn(1, H, N, D)), heed.randn(1, H, N, D),
+  -heed.rand(1, H, N) * 0.2, heed.rand(1, H, N) } -- q, k, v, decay, beta
+
+local function forward(of)
+  return function() return function() return of(rows.unpack(inputs)) end end
 end
 
-local function seconds(f)
-  collectgarbage()
-  local start = os.clock()
-  f()
-  return os.clock() - start
-end
-local function compare(title, turns, of)
-  local best = { math.huge, math.huge }
-  for _ = 1, turns do
-    for i, f in ipairs { fused, chunked } do best[i] = math.min(best[i], seconds(function() of(f) end)) end
+rows.group("gated delta rule, 2048 tokens, 8 heads of 128", {
+  { "linear_attention", nil, forward(fused) },
+  { "in operations of heed", nil, forward(chunked) },
+})
+
+local function training(of)
+  return function()
+    return function()
+      return heed.enable_grad(function()
+        for _, x in ipairs(inputs) do
+          x:requires_grad_()
+          x.grad = nil
+        end
+        of(rows.unpack(inputs)):sum():backward()
+        return inputs[1].grad
+      end)
+    end
   end
-  print(("%-9s linear_attention %7.2f ms, in operations %7.2f ms: %.2f times as fast"):format(title, best[1] * 1e3,
-    best[2] * 1e3, best[2] / best[1]))
 end
 
-local y, wanted = fused(q, k, v, decay, beta), (chunked(q, k, v, decay, beta))
-local difference = (y - wanted):abs():max():item()
-assert(difference < 1e-4, difference)
-compare("forward", 7, function(f) return f(q, k, v, decay, beta) end)
-heed.set_grad_enabled(true)
-for _, x in ipairs(inputs) do x:requires_grad_() end
-compare("training", 3, function(f) ((f(q, k, v, decay, beta))):sum():backward() end)
+rows.group("training of the gated delta rule", {
+  { "linear_attention", nil, training(fused) },
+  { "in operations of heed", nil, training(chunked) },
+})
+
+rows.answer()

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs most C tests, hello.lua, a notebook and random calls under valgrind; invalid accesses and leaks are failures.
-# Ends with "N passed, N failed".
+# Runs most C tests, hello.lua, a notebook and random calls under valgrind; invalid accesses and leaks are failures. With
+# HEED_NIGHTLY, it runs almost all C tests. Ends with "N passed, N failed".
 #   run_valgrind.sh BUILD
 set -u
 build=$1
@@ -19,10 +19,14 @@ for source in tests/c/test_*.c; do
   case $name in
     test_host) continue ;;   # loads and unloads the libraries, which the other tests cover
     test_cancel) continue ;; # one of two threads would wait until the other has run for long
+  esac
+  [ -n "${HEED_NIGHTLY:-}" ] || case $name in
     test_broken_kernels | test_taps) continue ;; # minutes under valgrind; the sanitizers run them
     test_states) continue ;; # each allocation that can fail: the sanitizers try them in a tenth of the time
     test_attention_backward | test_attention_backward_kernels) continue ;; # as the last ones
-    test_attention_kernels | test_columns | test_decode | test_gemm | test_kernels | test_lowp | test_parallel) continue ;;
+    test_cross_entropy) continue ;; # millions of logits
+    test_attention_kernels | test_linear_attention_kernels | test_kernels | test_columns | test_decode) continue ;;
+    test_gemm | test_lowp | test_parallel) continue ;;
   esac
   check "$name" "$build/test/$name"
 done

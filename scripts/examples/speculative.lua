@@ -129,22 +129,6 @@ local large, small = train(64, 4, 3), train(32, 2, 1)
 -- ---- Trees --------------------------------------------------------------------------------------
 
 -- Nodes are numbered from 1, each after its parent; parents[i] is 0 for a node that follows the tokens of the cache.
--- Each node sees those tokens, its ancestors and itself.
-local function tree_mask(parents, first, past)
-  local rows = {}
-  for i = first, #parents do
-    local row = {}
-    for j = 1, past + #parents do row[j] = j <= past end
-    local node = i
-    while node > 0 do
-      row[past + node] = true
-      node = parents[node]
-    end
-    rows[#rows + 1] = row
-  end
-  return heed.tensor(rows, { dtype = "bool" })
-end
-
 local function new_tree() return { tokens = {}, parents = {}, depths = {} } end
 
 local function add(tree, token, parent)
@@ -154,15 +138,15 @@ local function add(tree, token, parent)
   return i
 end
 
--- The logits [n, vocabulary] of the nodes from `first` on; those before are in the cache already, after `past` tokens.
-local function run(model, cache, tree, first, past)
-  local positions, tokens = {}, {}
-  for i = first, #tree.tokens do
-    tokens[#tokens + 1], positions[#positions + 1] = tree.tokens[i], past + tree.depths[i]
-  end
+-- The logits [n, vocabulary] of all nodes, which follow the first `past` tokens of the cache. Each node sees those
+-- tokens, its ancestors and itself.
+local function run(model, cache, tree, past)
+  local positions = {}
+  for i, depth in ipairs(tree.depths) do positions[i] = past + depth end
+  cache:truncate(past)
   model.position_embeddings.given = heed.tensor(positions, { dtype = "int64" })
-  local logits = model(heed.tensor({ tokens }, { dtype = "int64" }),
-    { cache = cache, attn_mask = tree_mask(tree.parents, first, past) })
+  local logits = model(heed.tensor({ tree.tokens }, { dtype = "int64" }),
+    { cache = cache, attn_mask = heed.mask.tree(tree.parents) })
   model.position_embeddings.given = false
   return logits[1]
 end
@@ -178,22 +162,20 @@ end
 local function draft(tree, cache, tokens, widths)
   local past = cache.length
   local own = chain_of(tokens, past)
-  local level, first, at_end = { #own.tokens }, 1, #own.tokens
-  local numbers = { [at_end] = #tree.tokens } -- of the nodes in `tree`, by those in `own`
+  local level = { #own.tokens }
+  local numbers = { [#own.tokens] = #tree.tokens } -- of the nodes in `tree`, by those in `own`
   for depth, width in ipairs(widths) do
     if #tokens + depth > CONTEXT then break end
-    local logits = run(small, cache, own, first, past)
-    local _, best = heed.topk(logits, math.min(width, #characters))
+    local _, best = heed.topk(run(small, cache, own, past), math.min(width, #characters))
     local next_level = {}
-    local begin = #own.tokens + 1
     for _, node in ipairs(level) do
-      for _, token in ipairs(best[node - first + 1]:tolist()) do
+      for _, token in ipairs(best[node]:tolist()) do
         local i = add(own, token, node)
         numbers[i] = add(tree, token, numbers[node])
         next_level[#next_level + 1] = i
       end
     end
-    level, first = next_level, begin
+    level = next_level
   end
   cache:truncate(#tokens)
 end
@@ -212,7 +194,7 @@ end
 local function greedy(prompt, n)
   local tokens, cache = encode(prompt), large:new_cache { capacity = CONTEXT }
   for _ = 1, n do
-    local logits = run(large, cache, chain_of(tokens, cache.length), 1, cache.length)
+    local logits = run(large, cache, chain_of(tokens, cache.length), cache.length)
     tokens[#tokens + 1] = logits[-1]:argmax():item()
   end
   return tokens, n
@@ -227,7 +209,7 @@ local function speculate(prompt, n, widths)
     local tree = chain_of(tokens, past)
     local node, kept = #tree.tokens, #tokens
     if #tokens + 1 < wanted and kept + room(widths) <= CONTEXT then draft(tree, small_cache, tokens, widths) end
-    local choices = run(large, cache, tree, 1, past):argmax(2):tolist()
+    local choices = run(large, cache, tree, past):argmax(2):tolist()
     passes = passes + 1
     while node and #tokens < wanted do
       local token, child = choices[node], nil

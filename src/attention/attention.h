@@ -22,8 +22,8 @@ typedef enum heed__tap {
 } heed__tap;
 enum { HEED__TAP_MAPS = HEED__TAP_biased_logits + 1 };
 
-/* The rows of a batch item or packed sequence. A unit is a head of an item with at most plan.rows of its rows;
- * units are numbered by item, then by head. */
+/* The rows of a batch item or packed sequence. A unit is a head of an item with at most plan.rows of its
+ * rows; units are numbered by item, then by head. */
 typedef struct heed__attention_item {
   int64_t first_query, query_length; /* of q and the output; from 0 */
   int64_t first_key, key_length;     /* of k, v and their scales */
@@ -107,6 +107,7 @@ typedef struct heed__attention_plan {
   int head_dims; /* 1, or 0 if the leading dimensions are all batch */
   int batch_ndim;
   int64_t query_heads, key_heads, query_length, key_length, head_size, value_size;
+  int64_t most_queries;              /* of a head: l, or of the longest packed sequence */
   int64_t group, heads;              /* hq / hkv, batch · hq */
   int64_t past;                      /* past keys among s */
   int64_t offset;                    /* of query positions, without lengths */
@@ -279,8 +280,8 @@ HEED_MUST_USE
 bool heed__attention_merge(heed_context *ctx, heed__merge *merge, bool backward);
 
 /* What is recorded of a call beside its inputs. Its recorded inputs are those above, then kv_lengths,
- * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask and
- * the lengths of packed sequences. */
+ * key_padding_mask, the log-sums and the kept weights; then k_scale and v_scale; then the code of the mask
+ * and the lengths of packed sequences. */
 typedef struct heed__attention_values {
   heed_attention_options options; /* without tensors */
   int64_t offset;
@@ -446,6 +447,10 @@ heed_kv_cache *heed__kv_cache_retain(heed_kv_cache *cache);
 HEED_MUST_USE
 heed_status heed__kv_check_items(const heed_kv_cache *cache, const char *function, const char *argument,
                                  const heed_tensor *list);
+/** Whether the cache can be truncated to n tokens, or to `lengths` of its items unless that is NULL. Errors:
+ * ARGUMENT, SHAPE, DTYPE. */
+HEED_MUST_USE
+heed_status heed__kv_cache_check_cut(const heed_kv_cache *cache, int64_t n, const heed_tensor *lengths);
 /** Element i of such a list, from 0. */
 int64_t heed__kv_element(const heed_tensor *list, int64_t i);
 /** Whether all batch items have as many tokens, stored alike. */

@@ -26,8 +26,8 @@ bool heed__attention_is_decode(const heed__attention_plan *p) {
   const heed__attention_task *t = &p->task;
   const double work = (double)p->span * ((double)p->head_size + (double)p->value_size);
   const bool many =
-      p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= LEAST_WORK * (double)p->query_length);
-  return p->query_length <= FEW_QUERIES && many && (t->q_column == 1 || p->head_size == 1) &&
+      p->span >= MANY_KEYS || (p->span >= SOME_KEYS && work >= LEAST_WORK * (double)p->most_queries);
+  return p->most_queries <= FEW_QUERIES && many && (t->q_column == 1 || p->head_size == 1) &&
          (t->k_column == 1 || p->head_size == 1) && (t->v_column == 1 || p->value_size == 1);
 }
 
@@ -58,7 +58,7 @@ static int64_t block_of(const heed__attention_plan *p) {
 
 void heed__decode_divide(heed__attention_plan *p, int workers) {
   decode_division *d = &p->decode;
-  const int64_t rows = p->group * p->query_length, units = heed__parts(rows, HEED__DECODE_ROWS);
+  const int64_t rows = p->group * p->most_queries, units = heed__parts(rows, HEED__DECODE_ROWS);
   const int64_t all_units = p->heads / p->group * units, most = p->span / RANGE;
   const int64_t ranges = heed__min(heed__parts(DECODE_TASKS, all_units), most > 0 ? most : 1);
   const int64_t longest = heed__max(LONG_RANGE / (p->head_size + p->value_size + 1), RANGE);
@@ -80,7 +80,7 @@ void heed__decode_divide(heed__attention_plan *p, int workers) {
 /* The task of the query head that a row of a bundle belongs to. */
 static heed__attention_task head_of(const heed__attention_plan *p, int64_t bundle, int64_t row) {
   heed__attention_task task = p->task;
-  heed__attention_move(&task, p, bundle * p->decode.heads * p->group + row / p->query_length);
+  heed__attention_move(&task, p, bundle * p->decode.heads * p->group + row / p->most_queries);
   return task;
 }
 
@@ -167,11 +167,11 @@ static void join_rows(const heed__attention_plan *p, int64_t bundle, int64_t fir
   const int64_t rows = heed__min(p->decode.rows - first_row, HEED__DECODE_ROWS);
   heed__attention_task head = head_of(p, bundle, first_row);
   for (int64_t r = 0; r < rows; r++) {
-    const int64_t query = (first_row + r) % p->query_length;
+    const int64_t query = (first_row + r) % p->most_queries;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
     if (query >= head.query_length) continue; /* an item may have fewer */
-    const int64_t of_all = bundle * p->decode.heads * p->group * p->query_length + first_row + r;
-    join_row(p, area, r, &head, query, weights_of(p, heed__quotient(of_all, p->query_length), query));
+    const int64_t of_all = bundle * p->decode.heads * p->group * p->most_queries + first_row + r;
+    join_row(p, area, r, &head, query, weights_of(p, heed__quotient(of_all, p->most_queries), query));
   }
 }
 
@@ -213,7 +213,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
   task.v = head.v;
   task.padding = head.padding;
   for (int r = 0; r < task.rows; r++) {
-    const int64_t query = (first_row + r) % p->query_length;
+    const int64_t query = (first_row + r) % p->most_queries;
     if (r > 0 && query == 0) head = head_of(p, bundle, first_row + r);
     if (query >= head.query_length) { /* an item may have fewer */
       task.row[r] = (heed__decode_row){0};
@@ -231,7 +231,7 @@ bool heed__decode_run(void *plan, int64_t i, int slot, int64_t *position) {
         .bias = head.bias ? head.bias + query * head.bias_row : NULL,
         .slope = head.slope,
         .position = query + head.offset,
-        .map = weights_of(p, bundle * d->heads * p->group + (first_row + r) / p->query_length, query),
+        .map = weights_of(p, bundle * d->heads * p->group + (first_row + r) / p->most_queries, query),
     };
     float *map = *position == 0 ? task.row[r].map : NULL;
     for (int64_t j = task.first; map && j < task.last; j++) map[j] = -INFINITY;

@@ -117,10 +117,9 @@ static heed_status call_attention(heed_context *ctx, heed__attention_operands *o
   operands->found = &found;
   status = heed__attention_drawing(ctx, operands, attend, out);
   operands->found = NULL;
-  if (!taps || status) return status;
-  heed__struct_move(taps, &found, sizeof found);
+  if (taps && !status) heed__struct_move(taps, &found, sizeof found);
   heed_attention_taps_free(&found);
-  return HEED_OK;
+  return status;
 }
 
 heed_status heed_scaled_dot_product_attention(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
@@ -140,6 +139,8 @@ static heed_status check_packed_operands(heed_context *ctx, const heed__attentio
   const char *function = operands->function;
   static const char *const names[] = {"q", "k", "v"};
   char text[HEED__SHAPE_TEXT];
+  heed_status status = heed__check_dtype(ctx, function, "q", q, HEED_FLOAT32);
+  if (status) return status;
   for (int i = 0; i < 3; i++)
     if (x[i]->ndim != 3)
       return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [tokens, heads, size]", function, names[i],
@@ -153,7 +154,7 @@ static heed_status check_packed_operands(heed_context *ctx, const heed__attentio
     return heed__fail_pair(ctx, function, "q", q, "k", k,
                            "the heads of q (second size) must be a multiple of the heads of k");
   heed__lengths read;
-  heed_status status = heed__read_lengths(ctx, function, "lengths", operands->lengths, INT64_MAX, &read);
+  status = heed__read_lengths(ctx, function, "lengths", operands->lengths, INT64_MAX, &read);
   if (!status) status = heed__check_total(ctx, function, "lengths", &read, "q", q, 0);
   const char *name = operands->key_lengths ? "key_lengths" : "lengths";
   if (!status && operands->key_lengths)

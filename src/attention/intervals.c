@@ -39,7 +39,7 @@ static bool shifts(const heed__attention_plan *p) {
   return p->operands->options.kv_lengths && !p->operands->same_tokens;
 }
 
-static heed_status check_mask(const heed__attention_plan *p, const heed_mask *mask) {
+static heed_status check_mask_value(const heed__attention_plan *p, const heed_mask *mask) {
   heed_status status = HEED_OK;
   int64_t skipped;
   for (int64_t i = 0; i < (p->items ? p->item_count : 1) && !status; i++) {
@@ -138,7 +138,8 @@ typedef struct mask_writer {
   int64_t rows; /* so far */
 } mask_writer;
 
-/* Stores the rows of an item, or of all if the batch is a dimension. False if stopped at a cancellation check.
+/* Stores the rows of an item, or of all if the batch is a dimension. False if stopped at a cancellation
+ * check.
  */
 static bool store_rows(const heed__attention_plan *p, mask_writer *w, const heed__attention_item *item) {
   int64_t skipped;
@@ -148,7 +149,7 @@ static bool store_rows(const heed__attention_plan *p, mask_writer *w, const heed
     const int32_t *x;
     const int64_t n = heed__mask_row(w->mask, &call, w->ndim, w->lead, i, &w->buffers, &x);
     store_row(w->to, w->most, x, n, skipped);
-    if (++w->rows % 1024 == 0 && heed__is_due(&p->context->pace)) return false;
+    if ((++w->rows % 1024 == 0 || w->most > 64) && heed__is_due(&p->context->pace)) return false;
   }
   return true;
 }
@@ -173,7 +174,7 @@ heed_status heed__attention_add_mask(heed__attention_plan *p) {
   const char *function = p->operands->function;
   mask_writer w = {.mask = mask, .most = heed__mask_most(mask)};
   int64_t shape[HEED_MAX_DIMS + 2], leads = 1;
-  heed_status status = check_mask(p, mask);
+  heed_status status = check_mask_value(p, mask);
   if (status || w.most == 0) return status;
   if ((status = leading_sizes(p, mask, &w.ndim, shape))) return status;
   status = new_intervals(p, w.ndim, shape, p->query_length, w.most, heed__mask_buffer_words(w.most), &w.to);

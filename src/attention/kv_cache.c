@@ -175,6 +175,8 @@ heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function) {
 void heed__kv_cache_clear_tails(heed_kv_cache *cache) {
   int64_t longest = 0;
   for (int64_t i = 0; i < cache->batch; i++) longest = heed__max(longest, held_rows(cache, i));
+  for (int64_t i = 0; i < cache->batch; i++)
+    if (held_rows(cache, i) < longest) cache->changes++; /* a span may have written there */
   for (int i = 0; i < HEED__KV_PARTS; i++) {
     const heed_tensor *part = cache->part[i];
     for (int64_t head = 0; part != NULL && head < part->shape[0] * part->shape[1]; head++) {
@@ -315,22 +317,6 @@ static void end_cutting(heed_kv_cache *cache) {
   cache->changes++;
 }
 
-heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
-  HEED__ENTER(heed_kv_cache_context(cache), "truncate", cache);
-  if (n < 0 || n > cache->length) {
-    return heed__fail(cache->context, HEED_ARGUMENT,
-                      "truncate: n is %lld; it must be from 0 to %lld, the length", (long long)n,
-                      (long long)cache->length);
-  }
-  for (int64_t i = 0; i < cache->batch; i++) {
-    if (n >= cache->lengths[i] || keeps_window(cache, i, n)) continue;
-    return fail_cut(cache, i, "n", n);
-  }
-  for (int64_t i = 0; i < cache->batch; i++) cut(cache, i, heed__min(n, cache->lengths[i]));
-  end_cutting(cache);
-  return HEED_OK;
-}
-
 static heed_status check_cut(const heed_kv_cache *cache, int64_t i, int64_t n) {
   if (n < 0 || n > cache->lengths[i]) {
     return heed__fail(cache->context, HEED_ARGUMENT,
@@ -344,11 +330,37 @@ static heed_status check_cut(const heed_kv_cache *cache, int64_t i, int64_t n) {
   return fail_cut(cache, i, what, n);
 }
 
+heed_status heed__kv_cache_check_cut(const heed_kv_cache *cache, int64_t n, const heed_tensor *lengths) {
+  if (lengths != NULL) {
+    heed_status status = heed__kv_check_items(cache, "truncate", "lengths", lengths);
+    for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++)
+      status = check_cut(cache, i, heed__kv_element(lengths, i));
+    return status;
+  }
+  if (n < 0 || n > cache->length) {
+    return heed__fail(cache->context, HEED_ARGUMENT,
+                      "truncate: n is %lld; it must be from 0 to %lld, the length", (long long)n,
+                      (long long)cache->length);
+  }
+  for (int64_t i = 0; i < cache->batch; i++) {
+    if (n >= cache->lengths[i] || keeps_window(cache, i, n)) continue;
+    return fail_cut(cache, i, "n", n);
+  }
+  return HEED_OK;
+}
+
+heed_status heed_kv_cache_truncate(heed_kv_cache *cache, int64_t n) {
+  HEED__ENTER(heed_kv_cache_context(cache), "truncate", cache);
+  const heed_status status = heed__kv_cache_check_cut(cache, n, NULL);
+  if (status != HEED_OK) return status;
+  for (int64_t i = 0; i < cache->batch; i++) cut(cache, i, heed__min(n, cache->lengths[i]));
+  end_cutting(cache);
+  return HEED_OK;
+}
+
 heed_status heed_kv_cache_truncate_items(heed_kv_cache *cache, const heed_tensor *lengths) {
   HEED__ENTER(heed_kv_cache_context(cache), "truncate", cache, lengths);
-  heed_status status = heed__kv_check_items(cache, "truncate", "lengths", lengths);
-  for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++)
-    status = check_cut(cache, i, heed__kv_element(lengths, i));
+  const heed_status status = heed__kv_cache_check_cut(cache, 0, lengths);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < cache->batch; i++) cut(cache, i, heed__kv_element(lengths, i));
   end_cutting(cache);

@@ -47,20 +47,6 @@ heed_context *heed_mask_context(const heed_mask *m) {
   return m != NULL ? m->context : NULL;
 }
 
-/* Element i of an int64 tensor of one dimension. */
-static int64_t mask_number(const heed_tensor *x, int64_t i) {
-  return ((const int64_t *)(const void *)x->data)[i * x->stride[0]];
-}
-
-static heed_status check_mask_list(heed_context *ctx, const char *function, const char *argument,
-                                   const heed_tensor *x) {
-  char text[HEED__SHAPE_TEXT];
-  const heed_status status = heed__check_dtype(ctx, function, argument, x, HEED_INT64);
-  if (status || x->ndim == 1) return status;
-  return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must have one dimension", function, argument,
-                    heed__shape_text(text, x->ndim, x->shape));
-}
-
 heed_status heed_mask_causal(heed_context *ctx, heed_mask **out) {
   static const char function[] = "mask.causal";
   HEED__ENTER(ctx, function, out);
@@ -104,65 +90,79 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
   HEED__ENTER(ctx, function, lengths, out);
   int64_t *at = NULL, sum = 0;
   heed_mask *m = NULL;
+  heed__lengths read;
   heed_status status = check_unset(ctx, function, out);
-  if (!status) status = check_mask_list(ctx, function, "lengths", lengths);
-  const int64_t count = status ? 0 : lengths->shape[0];
-  for (int64_t i = 0; !status && i < count; i++) {
-    const int64_t length = mask_number(lengths, i);
-    if (length < 0)
-      status = heed__fail(ctx, HEED_ARGUMENT, "%s: length %lld is %lld; it must be at least 0", function,
-                          (long long)i + 1, (long long)length);
-    else if (length > INT32_MAX - sum)
-      status = heed__fail(ctx, HEED_ARGUMENT,
-                          "%s: the lengths add up to more than %d; they must be at most that many tokens",
-                          function, INT32_MAX);
-    else if (heed__is_due_at(&ctx->pace, i))
-      status = heed__stopped(ctx, function);
-    sum += status ? 0 : length;
-  }
+  if (!status) status = heed__read_lengths(ctx, function, "lengths", lengths, INT64_MAX, &read);
+  if (!status && read.total > INT32_MAX)
+    status = heed__fail(ctx, HEED_ARGUMENT,
+                        "%s: the lengths add up to more than %d; they must be at most that many tokens",
+                        function, INT32_MAX);
+  const int64_t count = status ? 0 : read.count;
   if (!status) status = new_mask(ctx, function, HEED__MASK_DOCUMENTS, count + 1, &m, &at);
   if (status) return status;
   *at++ = count;
-  sum = 0;
-  for (int64_t i = 0; i < count; i++) at[i] = sum += mask_number(lengths, i);
-  *out = m;
-  return HEED_OK;
+  for (int64_t i = 0; i < count && !status; i++) {
+    at[i] = sum += heed__length_at(lengths, i);
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
+  }
+  if (status)
+    heed_mask_release(m);
+  else
+    *out = m;
+  return status;
+}
+
+static int64_t parent_at(const heed_tensor *parents, int64_t i) {
+  return ((const int64_t *)(const void *)parents->data)[i * parents->stride[0]];
 }
 
 heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_mask **out) {
   static const char function[] = "mask.tree";
   HEED__ENTER(ctx, function, parents, out);
+  char text[HEED__SHAPE_TEXT];
   int64_t *at = NULL;
   heed_mask *m = NULL;
   heed_status status = check_unset(ctx, function, out);
-  if (!status) status = check_mask_list(ctx, function, "parents", parents);
+  if (!status) status = heed__check_dtype(ctx, function, "parents", parents, HEED_INT64);
+  if (!status && parents->ndim != 1)
+    status = heed__fail(ctx, HEED_SHAPE, "%s: parents is %s; it must have one dimension", function,
+                        heed__shape_text(text, parents->ndim, parents->shape));
   const int64_t n = status ? 0 : parents->shape[0];
   if (!status && n > INT32_MAX / 4)
     status = heed__fail(ctx, HEED_ARGUMENT, "%s: there are %lld nodes; there must be at most %d", function,
                         (long long)n, INT32_MAX / 4);
   for (int64_t i = 0; !status && i < n; i++) {
-    const int64_t parent = mask_number(parents, i);
+    const int64_t parent = parent_at(parents, i);
     if (parent < 0 || parent > i)
       status = heed__fail(ctx, HEED_INDEX, "%s: the parent of node %lld is %lld; it must be %s", function,
                           (long long)i + 1, (long long)parent,
                           i == 0 ? "0, as the first node is a root" : "an earlier node, or 0 for a root");
+    else if (heed__is_due_at(&ctx->pace, i))
+      status = heed__stopped(ctx, function);
   }
   if (!status) status = new_mask(ctx, function, HEED__MASK_TREE, 2 + 2 * n, &m, &at);
   if (status) return status;
   /* counts[i], the intervals of node i, stand where `next` does until that is known. */
   int64_t *top = at + 2, *next = top + n, most = 0;
-  for (int64_t i = 0; i < n; i++) {
-    const int64_t parent = mask_number(parents, i) - 1;
+  for (int64_t i = 0; i < n && !status; i++) {
+    const int64_t parent = parent_at(parents, i) - 1;
     const bool follows = i > 0 && parent == i - 1;
     top[i] = follows ? top[parent] : i;
     next[i] = parent < 0 ? 1 : next[parent] + !follows;
     most = heed__max(most, next[i]);
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
-  for (int64_t i = 0; i < n; i++) next[i] = mask_number(parents, top[i]) - 1;
+  for (int64_t i = 0; i < n && !status; i++) {
+    next[i] = parent_at(parents, top[i]) - 1;
+    if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
+  }
   at[0] = n;
   at[1] = most;
-  *out = m;
-  return HEED_OK;
+  if (status)
+    heed_mask_release(m);
+  else
+    *out = m;
+  return status;
 }
 
 /* ---- Intervals ---- */
@@ -191,10 +191,10 @@ static heed_status read_intervals(heed_context *ctx, const char *function, const
                         "%s: interval %lld of query %lld begins at key %lld, and one before it ends at key "
                         "%lld; intervals must be in order and must not overlap",
                         function, (long long)k + 1, (long long)query + 1, (long long)first, (long long)end);
+    if (heed__is_due_at(&ctx->pace, k)) return heed__stopped(ctx, function);
     if (last < first) continue;
     *to++ = first - 1;
     *to++ = end = last;
-    if (heed__is_due(&ctx->pace)) return heed__stopped(ctx, function);
   }
   return HEED_OK;
 }
@@ -213,6 +213,7 @@ static heed_status copy_intervals(heed_context *ctx, const char *function, const
       left /= t->shape[d];
     }
     for (int64_t i = 0; i < l; i++, pairs += 2 * r) {
+      if (heed__is_due(&ctx->pace)) return heed__stopped(ctx, function);
       memset(pairs, 0, (size_t)(2 * r) * sizeof *pairs);
       const heed_status status = read_intervals(ctx, function, t, x + i * t->stride[lead], i, pairs);
       if (status) return status;
@@ -253,6 +254,19 @@ heed_status heed_mask_intervals(heed_context *ctx, const heed_tensor *t, heed_ma
 
 /* ---- Both, and one head's ---- */
 
+/* Appends `count` words. Errors: CANCELLED, LIMIT. */
+static heed_status append_words(heed_context *ctx, const char *function, int64_t **to, const int64_t *from,
+                                int64_t count) {
+  enum { PIECE_WORDS = 1 << 14 };
+  for (int64_t i = 0; i < count; i += PIECE_WORDS) {
+    const int64_t n = heed__min(count - i, PIECE_WORDS);
+    if (heed__is_due(&ctx->pace)) return heed__stopped(ctx, function);
+    memcpy(*to, from + i, (size_t)n * sizeof *from);
+    *to += n;
+  }
+  return HEED_OK;
+}
+
 heed_status heed_mask_both(const heed_mask *a, const heed_mask *b, heed_mask **out) {
   static const char function[] = "mask.both";
   heed_context *ctx = heed_mask_context(a);
@@ -268,10 +282,15 @@ heed_status heed_mask_both(const heed_mask *a, const heed_mask *b, heed_mask **o
   heed_mask *m = NULL;
   status = new_mask(ctx, function, HEED__MASK_CAUSAL, a->code->numel + b->code->numel - 2, &m, &at);
   if (status) return status;
-  memcpy(at - 2, a->code->data, (size_t)a->code->numel * sizeof *at);
-  memcpy(at - 2 + a->code->numel, b->code->data, (size_t)b->code->numel * sizeof *at);
-  *out = m;
-  return HEED_OK;
+  at -= 2;
+  status = append_words(ctx, function, &at, (const int64_t *)(const void *)a->code->data, a->code->numel);
+  if (!status)
+    status = append_words(ctx, function, &at, (const int64_t *)(const void *)b->code->data, b->code->numel);
+  if (status)
+    heed_mask_release(m);
+  else
+    *out = m;
+  return status;
 }
 
 heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t i, int64_t heads,
@@ -291,64 +310,79 @@ heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t
   const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
   for (const int64_t *c = code; c < end; c += c[1] + 2) words += c[1] + 2;
   heed_mask *own = NULL;
-  const heed_status status = new_mask(m->context, function, HEED__MASK_CAUSAL, words, &own, &at);
+  heed_status status = new_mask(m->context, function, HEED__MASK_CAUSAL, words, &own, &at);
   if (status) return status;
-  int64_t *to = at - 2;
-  for (const int64_t *c = code; c < end; c += c[1] + 2) {
+  int64_t *to = at - 2, *const begin = to;
+  for (const int64_t *c = code; c < end && !status; c += c[1] + 2) {
     if (c[0] != HEED__MASK_INTERVALS || c[2] == 0) {
-      memcpy(to, c, (size_t)(c[1] + 2) * sizeof *to);
-      to += c[1] + 2;
+      status = append_words(m->context, function, &to, c, c[1] + 2);
       continue;
     }
     const int64_t lead = c[2], of_all = c[4 + lead], row = c[3] * c[4] * 2, *x = c + 5 + lead;
     const int64_t items = heed__quotient(c[1] - 3 - lead, heed__max(row * of_all, 1));
-    to[0] = HEED__MASK_INTERVALS;
-    to[1] = 3 + lead - 1 + items * row;
-    to[2] = lead - 1;
-    to[3] = c[3];
-    to[4] = c[4];
-    for (int64_t d = 0; d < lead - 1; d++) to[5 + d] = c[5 + d];
-    for (int64_t item = 0; item < items; item++)
-      memcpy(to + 4 + lead + item * row, x + (item * of_all + (of_all > 1 ? i : 0)) * row,
-             (size_t)row * sizeof *to);
-    to += to[1] + 2;
+    *to++ = HEED__MASK_INTERVALS;
+    *to++ = 3 + lead - 1 + items * row;
+    *to++ = lead - 1;
+    *to++ = c[3];
+    *to++ = c[4];
+    for (int64_t d = 0; d < lead - 1; d++) *to++ = c[5 + d];
+    for (int64_t item = 0; item < items && !status; item++)
+      status = append_words(m->context, function, &to, x + (item * of_all + (of_all > 1 ? i : 0)) * row, row);
   }
-  const int64_t length = to - (at - 2);
-  own->code->shape[0] = own->code->numel = length;
-  *out = own;
-  return HEED_OK;
+  own->code->shape[0] = own->code->numel = to - begin;
+  if (status)
+    heed_mask_release(own);
+  else
+    *out = own;
+  return status;
 }
 
 /* ---- Sizes and text ---- */
 
+enum { PICTURED = 1 << 16 }; /* widest window or prefix that a picture shows in full */
+
 void heed_mask_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
-  int64_t queries = -1, keys = -1;
+  int64_t queries = -1, fewest = -1, keys = -1; /* fewest: where no condition has one row for each query */
   if (m != NULL) {
     const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
     for (const int64_t *c = code; c < end; c += c[1] + 2) {
-      if (c[0] == HEED__MASK_DOCUMENTS) queries = keys = c[2] > 0 ? c[2 + c[2]] : 0;
-      if (c[0] == HEED__MASK_TREE) queries = keys = c[2];
+      if (c[0] == HEED__MASK_DOCUMENTS) {
+        const int64_t sum = c[2] > 0 ? c[2 + c[2]] : 0;
+        fewest = keys = heed__max(keys, sum);
+      }
+      if (c[0] == HEED__MASK_TREE) {
+        queries = c[2];
+        keys = heed__max(keys, queries);
+      }
       if (c[0] != HEED__MASK_INTERVALS) continue;
-      const int64_t *x = c + 5 + c[2];
-      if (c[3] > 1 || queries < 0) queries = c[3];
-      for (; x < c + 2 + c[1]; x += 2) keys = heed__max(keys, x[1]);
+      if (c[3] != 1) queries = c[3];
+      fewest = heed__max(fewest, 1);
+      for (const int64_t *x = c + 5 + c[2]; x < c + 2 + c[1]; x += 2) keys = heed__max(keys, x[1]);
     }
   }
-  if (l != NULL) *l = queries;
+  if (l != NULL) *l = queries >= 0 ? queries : fewest;
   if (s != NULL) *s = keys;
 }
 
-void heed__mask_picture_sizes(const heed_mask *m, int64_t *l, int64_t *s) {
+bool heed__mask_picture_call(const heed_mask *m, heed__mask_call *call) {
   int64_t n = 16;
-  heed_mask_sizes(m, l, s);
+  *call = (heed__mask_call){0};
+  heed_mask_sizes(m, &call->l, &call->s);
   const int64_t *code = (const int64_t *)(const void *)m->code->data, *end = code + m->code->numel;
   for (const int64_t *c = code; c < end; c += c[1] + 2) {
-    if (c[0] == HEED__MASK_PREFIX) n = heed__max(n, 2 * heed__min(c[2], INT32_MAX / 4));
-    for (int i = 2; c[0] == HEED__MASK_WINDOW && i < 4; i++)
-      n = heed__max(n, 4 * heed__min(c[i], INT32_MAX / 8));
+    if (c[0] == HEED__MASK_PREFIX) n = heed__max(n, 2 * heed__min(c[2], PICTURED));
+    for (int i = 2; c[0] == HEED__MASK_WINDOW && i < 4; i++) n = heed__max(n, 4 * heed__min(c[i], PICTURED));
   }
-  if (*l < 0) *l = *s > 0 ? *s : n;
-  if (*s < 0) *s = *l;
+  if (call->l < 0) call->l = call->s > 0 ? call->s : n;
+  if (call->s < 0) call->s = call->l;
+  call->offset = heed__max(call->s - call->l, 0); /* as if the keys before were in a cache */
+  for (const int64_t *c = code; c < end; c += c[1] + 2) {
+    if (c[0] == HEED__MASK_DOCUMENTS && ((c[2] > 0 ? c[2 + c[2]] : 0) != call->s || call->l > call->s))
+      return false;
+    if (c[0] == HEED__MASK_TREE && c[2] != call->l) return false;
+    if (c[0] == HEED__MASK_INTERVALS && c[3] != 1 && c[3] != call->l) return false;
+  }
+  return true;
 }
 
 static void describe_condition(const int64_t *c, char *text, size_t size) {

@@ -36,7 +36,7 @@ typedef struct heed__mask_call {
 } heed__mask_call;
 
 /** Checks that the mask is for such a call; every_query: each must have a position in the documents. Messages
- * begin with `function`. Errors: SHAPE, INDEX. */
+ * begin with `function`. Errors: SHAPE, INDEX, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__mask_check(heed_context *ctx, const char *function, const heed_mask *m,
                              const heed__mask_call *call, bool every_query);
@@ -44,11 +44,13 @@ heed_status heed__mask_check(heed_context *ctx, const char *function, const heed
 void heed__mask_window(const heed_mask *m, int64_t *left, int64_t *right);
 /** The most intervals that a query can have; 0: the mask is a window. */
 int64_t heed__mask_most(const heed_mask *m);
-/** Sizes for a picture of the mask: those that it is made for, or some that show what it does. */
-void heed__mask_picture_sizes(const heed_mask *m, int64_t *l, int64_t *s);
+/** Sizes for a picture of the mask: those that it is made for, or some that show what it does. False if its
+ * conditions are for different sizes, so that it fits no call. */
+bool heed__mask_picture_call(const heed_mask *m, heed__mask_call *call);
 /** Broadcasts the sizes before l of its intervals to shape; false if they do not fit. */
 bool heed__mask_broadcast(const heed_mask *m, int *ndim, int64_t *shape);
-/** Without the heads, a leading dimension, but for head i: a new mask, or the same one. Errors: MEMORY. */
+/** Without the heads, a leading dimension, but for head i: a new mask, or the same one. Errors: MEMORY,
+ * CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t i, int64_t heads,
                                heed_mask **out);

@@ -46,16 +46,18 @@ static heed_status check_intervals(heed_context *ctx, const char *function, cons
                                    const heed__mask_call *call) {
   const int64_t l = call->before + call->l + call->behind, most = call->s + call->spare;
   if (c[3] != 1 && c[3] != l)
-    return heed__fail(
-        ctx, HEED_SHAPE, "%s: mask.intervals is for %lld quer%s, and there %s %lld; make it for that number",
-        function, (long long)c[3], c[3] == 1 ? "y" : "ies", HEED__ARE(l), (long long)l);
+    return heed__fail(ctx, HEED_SHAPE,
+                      "%s: mask.intervals is for %lld quer%s, and there %s %lld; make it for that number",
+                      function, (long long)c[3], c[3] == 1 ? "y" : "ies", HEED__ARE(l), (long long)l);
   const int64_t first = c[3] > 1 ? call->before : 0, last = c[3] > 1 ? first + call->l : c[3], pairs = c[4];
   for (const int64_t *x = c + 5 + c[2]; x < c + 2 + c[1]; x += 2 * pairs * c[3])
-    for (int64_t i = first * pairs; i < last * pairs; i++)
+    for (int64_t i = first * pairs; i < last * pairs; i++) {
       if (x[2 * i + 1] > most)
         return heed__fail(ctx, HEED_INDEX,
                           "%s: mask.intervals has key %lld; it must be at most %lld, the number of keys",
                           function, (long long)x[2 * i + 1], (long long)most);
+      if (heed__is_due_at(&ctx->pace, (x - c) / 2 + i)) return heed__stopped(ctx, function);
+    }
   return HEED_OK;
 }
 
@@ -290,8 +292,8 @@ heed_status heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t of
   if (status) return status;
   dense_mask dense = {(uint8_t *)result.tensor->data, l, s};
   if (result.tensor->numel > 0) {
-    memset(dense.data, 0, (size_t)result.tensor->numel);
-    status = visit_mask(m, function, &call, lead, shape, show, &dense);
+    status = heed__fill(ctx, function, result.tensor, heed_boolean(false));
+    if (!status) status = visit_mask(m, function, &call, lead, shape, show, &dense);
   }
   return heed__result_end(ctx, &result, status);
 }
@@ -335,8 +337,8 @@ heed_status heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t o
   if (status) return status;
   mask_blocks blocks = {(int64_t *)(void *)result.tensor->data, shape[lead], shape[lead + 1], block, block};
   if (result.tensor->numel > 0) {
-    memset(blocks.count, 0, (size_t)result.tensor->numel * sizeof *blocks.count);
-    status = visit_mask(m, function, &call, lead, shape, count_blocks, &blocks);
+    status = heed__fill(ctx, function, result.tensor, heed_number(0));
+    if (!status) status = visit_mask(m, function, &call, lead, shape, count_blocks, &blocks);
   }
   return heed__result_end(ctx, &result, status);
 }

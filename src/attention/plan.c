@@ -12,6 +12,7 @@ enum {
   KEPT = 1 << 19,     /* maximum floats of queries and outputs in a task's scratch, unless it has few rows */
   MOST_ROWS = 2048,   /* upper bound of the rows and keys in a task's scratch */
   UNITS_WORK = 1 << 25, /* multiply-adds of a task of several units */
+  MOST_UNITS = 1 << 22, /* upper bound of these, so that its positions fit */
   WAKING = 1 << 17,     /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
@@ -286,7 +287,7 @@ static int64_t units_of_task(const heed__attention_plan *p, int64_t workers) {
   work *= (double)p->query_heads * (double)(p->head_size + p->value_size + 1);
   const double least = workers > 1 ? (double)(TASKS * workers) : 1, tasks = work / UNITS_WORK;
   const int64_t units = (int64_t)((double)p->units / (tasks > least ? tasks : least));
-  return units > 1 ? units : 1;
+  return heed__max(heed__min(units, MOST_UNITS), 1);
 }
 
 /* Chooses kernels and tasks; the output and the taps are allocated. */
@@ -297,8 +298,8 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
   p->in_order = p->drops || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
-  if (!p->drops && !p->operands->maps_only && !p->packed && heed__attention_is_decode(p)) {
-    if (heed__wants_weights_only(p)) {
+  if (!p->drops && !p->operands->maps_only && heed__attention_is_decode(p)) {
+    if (heed__wants_weights_only(p) && !(p->packed && p->map_queries)) {
       p->decodes_weights = true;
       p->tapped = false;
     }
@@ -373,12 +374,12 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   heed_status status = heed__attention_check(p);
   if (status) goto failed;
   const int64_t packed[] = {p->query_heads, operands->q->shape[operands->q->ndim - 2], p->value_size};
-  status = heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32,
-                              operands->items ? 3 : p->ndim, operands->items ? packed : p->shape, false, 12,
-                              (const heed_tensor *const[]){
-                                  operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
-                                  o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
-                                  operands->v_scale, operands->lengths, operands->key_lengths});
+  status = heed__result_begin(
+      ctx, operands->function, &p->result, out, HEED_FLOAT32, operands->items ? 3 : p->ndim,
+      operands->items ? packed : p->shape, false, 12,
+      (const heed_tensor *const[]){operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
+                                   o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
+                                   operands->v_scale, operands->lengths, operands->key_lengths});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   if ((status = new_kept(p)) || (status = new_stats(p))) goto failed;

@@ -54,9 +54,9 @@ static heed_status choose_map_rows(heed__attention_plan *p) {
 }
 
 /* Items may have fewer keys and queries. */
-static void fill_map(heed_tensor *map, int tap) {
-  const float none = tap == HEED__TAP_scores || tap == HEED__TAP_biased_logits ? -INFINITY : 0.0f;
-  for (int64_t i = 0; i < map->numel; i++) ((float *)(void *)map->data)[i] = none;
+static heed_status fill_map(const heed__attention_plan *p, heed_tensor *map, int tap) {
+  const double none = tap == HEED__TAP_scores || tap == HEED__TAP_biased_logits ? -INFINITY : 0;
+  return heed__fill(p->context, p->operands->function, map, heed_number(none));
 }
 
 heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
@@ -81,7 +81,7 @@ heed_status heed__attention_new_taps(heed__attention_plan *p, bool shares) {
     heed_tensor **map = tensor_of(taps, (heed__tap)i);
     if ((status = new_tap(p, &like, map))) return status;
     p->map[i] = (float *)(void *)(*map)->data;
-    if (p->items) fill_map(*map, i);
+    if (p->items && (status = fill_map(p, *map, i))) return status;
   }
   if (is_wanted(p, HEED__TAP_present_key) && !p->joined[0])
     status = new_present(p, p->k, shares, &taps->present_key);

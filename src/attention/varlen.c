@@ -61,6 +61,7 @@ static heed_status set_items(heed__attention_plan *p) {
     p->query_length = heed__max(p->query_length, operands->items[i].query_length);
     p->key_length = heed__max(p->key_length, operands->items[i].key_length);
   }
+  p->most_queries = p->query_length;
   p->batch_ndim = 1;
   p->ndim = 4;
   p->shape[0] = operands->item_count;
@@ -73,6 +74,7 @@ static heed_status set_items(heed__attention_plan *p) {
 heed_status heed__attention_check_items(heed__attention_plan *p) {
   const heed__attention_operands *operands = p->operands;
   heed__lengths lengths, keys;
+  p->most_queries = p->query_length;
   if (operands->items) return set_items(p);
   if (!operands->lengths) return HEED_OK;
   heed_status status = check_packed(p, &lengths, &keys);
@@ -90,6 +92,7 @@ heed_status heed__attention_check_items(heed__attention_plan *p) {
   next.query_length = next.key_length = 0;
   p->items[p->item_count] = next;
   p->key_length = keys.longest;
+  p->most_queries = lengths.longest;
   return HEED_OK;
 }
 

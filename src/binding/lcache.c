@@ -26,6 +26,15 @@ heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, cons
   return box->object;
 }
 
+static bool is_cache_dtype(lua_State *L, int idx) {
+  static const char *const names[] = {"float32", "bfloat16", "float16", "int8", "int4"};
+  if (lua_type(L, idx) != LUA_TSTRING)
+    return lua_isnil(L, idx) || lua_iscfunction(L, idx); /* or heed.float */
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(lua_tostring(L, idx), names[i]) == 0) return true;
+  return false;
+}
+
 /* mha:new_cache{batch = 1, capacity =, dtype = "float32", prefix = cache} */
 static int new_cache(lua_State *L) {
   static const char function[] = "new_cache";
@@ -42,6 +51,11 @@ static int new_cache(lua_State *L) {
   if (!lua_isnil(L, CAPACITY) && config.capacity < 1)
     lheed_error(L, "%s: capacity is %I; it must be at least 1", function, (LUAI_UACINT)config.capacity);
   const heed_kv_cache *like = lheed_opt_cache(L, PREFIX, function, "prefix");
+  if (!is_cache_dtype(L, DTYPE)) {
+    const char *what = lheed_push_what(L, DTYPE), *hint = lheed_push_hint(L, "dtype", DTYPE, 0, 0);
+    return lheed_error(L, "%s: dtype is %s; it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'%s",
+                       function, what, hint);
+  }
   if (lua_type(L, DTYPE) == LUA_TSTRING && strcmp(lua_tostring(L, DTYPE), "int4") == 0) {
     config.dtype = HEED_INT8;
     config.bits = 4;
@@ -61,21 +75,35 @@ static int new_cache(lua_State *L) {
 
 /* ---- Methods ---- */
 
-/* cache:truncate(n or lengths) → cache; lengths, one for each item, as in lheed_indices */
-static int truncate_to(lua_State *L) {
+/* The number of tokens at slot 2, or, with *lengths, a list with one for each item, as in lheed_indices. */
+static heed_kv_cache *read_cut(lua_State *L, int64_t *n, const heed_tensor **lengths) {
   lheed_begin(L);
   lheed_arguments(L, "truncate", 2);
   const bool each = lua_type(L, 2) == LUA_TTABLE || lheed_test(L, 2, &lheed_tensor_type);
   if (each) lheed_indices(L, 2, "truncate", "lengths", false);
-  heed_kv_cache *self = cache_argument(L, "truncate");
-  if (each) {
-    LHEED_TRY(L, heed_kv_cache_truncate_items(self, lheed_tensor(L, 2, "truncate", "lengths")));
-  } else {
-    int64_t n = lheed_integer(L, 2, "truncate", "n");
-    LHEED_TRY(L, heed_kv_cache_truncate(self, n));
-  }
+  heed_kv_cache *cache = cache_argument(L, "truncate");
+  *lengths = each ? lheed_tensor(L, 2, "truncate", "lengths") : NULL;
+  *n = each ? 0 : lheed_integer(L, 2, "truncate", "n");
+  return cache;
+}
+
+/* cache:truncate(n or lengths) → cache */
+static int truncate_to(lua_State *L) {
+  int64_t n;
+  const heed_tensor *lengths;
+  heed_kv_cache *self = read_cut(L, &n, &lengths);
+  LHEED_TRY(L, lengths ? heed_kv_cache_truncate_items(self, lengths) : heed_kv_cache_truncate(self, n));
   lua_settop(L, 1);
   return lheed_return(L, 1);
+}
+
+/* check_truncate(cache, n or lengths): raises what truncate would raise. For lua/heed/models. */
+static int check_truncate(lua_State *L) {
+  int64_t n;
+  const heed_tensor *lengths;
+  const heed_kv_cache *cache = read_cut(L, &n, &lengths);
+  LHEED_TRY(L, heed__kv_cache_check_cut(cache, n, lengths));
+  return lheed_return(L, 0);
 }
 
 /* cache:reorder(indices) → cache; indices as in lheed_indices */
@@ -200,7 +228,7 @@ static int reset_cache(lua_State *L) {
   const int64_t length = lheed_integer(L, 2, "reset_cache", "length");
   const int64_t n = lheed_integer(L, 3, "reset_cache", "n");
   if (length < heed_kv_cache_length(cache)) LHEED_TRY(L, heed_kv_cache_truncate(cache, length));
-  lua_pushboolean(L, length == 0 || n <= heed_kv_cache_headroom(cache));
+  lua_pushboolean(L, length == 0 || cache->window_left < 0 || n <= heed_kv_cache_headroom(cache));
   return 1;
 }
 
@@ -291,8 +319,11 @@ void lheed_open_cache(lua_State *L) {
                                          {NULL, NULL}};
   static const luaL_Reg module_methods[] = {
       {"new_cache", new_cache}, {"load_cache", load_cache}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {
-      {"reset_cache", reset_cache}, {"save_caches", save_caches}, {"load_caches", load_caches}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"reset_cache", reset_cache},
+                                        {"check_truncate", check_truncate},
+                                        {"save_caches", save_caches},
+                                        {"load_caches", load_caches},
+                                        {NULL, NULL}};
   lheed_new_type(L, &lheed_cache_type, metamethods);
   lheed_add_module_methods(L, module_methods);
   lheed_add(L, "modules", primitives);

@@ -139,7 +139,7 @@ heed_window lheed_opt_window(lua_State *L, int idx, const char *function) {
 enum { WINDOW_SLOT = 6, KV_LENGTHS_SLOT = 8, ATTENTION_FURTHER = 13 /* the slot after them */ };
 
 /* Of these options, those that take more than reading: before the results are pushed. */
-static heed_window begin_attention(lua_State *L, const char *function, int first) {
+static heed_window read_attention_lists(lua_State *L, const char *function, int first) {
   luaL_checkstack(L, 16, function);
   const heed_window window = lheed_opt_window(L, first + WINDOW_SLOT, function);
   lheed_opt_indices(L, first + KV_LENGTHS_SLOT, function, "kv_lengths");
@@ -191,7 +191,7 @@ static void read_heads(lua_State *L, const char *function, int first, bool packe
 static int call_attention_of(lua_State *L, const char *function, int first, bool packed) {
   static const char *const tap_names[] = {
       "logits", "capped_logits", "biased_logits", "weights", "present_key", "present_value", NULL};
-  const heed_window window = begin_attention(L, function, first);
+  const heed_window window = read_attention_lists(L, function, first);
   if (packed) {
     lheed_indices(L, 4, function, "lengths", false);
     lheed_opt_indices(L, 5, function, "key_lengths");
@@ -215,8 +215,8 @@ static int call_attention_of(lua_State *L, const char *function, int first, bool
                                        lheed_opt_tensor(L, 5, function, "key_lengths"), &options, out,
                                        tapped ? &taps : NULL));
   else
-    LHEED_TRY(L, heed_scaled_dot_product_attention(ctx, x[0], x[1], x[2], &options, out,
-                                                   tapped ? &taps : NULL));
+    LHEED_TRY(L,
+              heed_scaled_dot_product_attention(ctx, x[0], x[1], x[2], &options, out, tapped ? &taps : NULL));
   if (!tapped) return lheed_return(L, 1);
   lua_pushvalue(L, output);
   lheed_push_taps(L, &boxes, &taps);
@@ -246,7 +246,7 @@ static int op_attention_partial(lua_State *L) {
   static const char function[] = "attention_partial";
   static const char *const names[] = {ATTENTION_OPTIONS, "offset", NULL};
   lheed_options(L, function, 4, names);
-  const heed_window window = begin_attention(L, function, 4);
+  const heed_window window = read_attention_lists(L, function, 4);
   const int64_t offset = lheed_opt_integer(L, 4 + ATTENTION_FURTHER, function, "offset", 0);
   heed_tensor **out = lheed_push_tensor(L), **stats = lheed_push_tensor(L);
   const heed_tensor *x[3];

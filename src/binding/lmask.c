@@ -198,15 +198,18 @@ static void add_picture(luaL_Buffer *b, const heed_tensor *counts, int64_t l, in
 /* The mask in a line, and a picture of it: of the sizes that it is for, or of sizes that show what it is. */
 static int mask_tostring(lua_State *L) {
   char text[256];
-  int64_t l, s;
+  heed__mask_call call;
   lheed_begin(L);
   lua_settop(L, 1);
   heed_tensor **counts = lheed_push_tensor(L);
   const heed_mask *m = mask_argument(L, 1, "tostring", "self");
   heed_mask_describe(m, text, sizeof text);
-  heed__mask_picture_sizes(m, &l, &s);
-  const int64_t longest = l > s ? l : s, block = (longest + CELLS - 1) / CELLS;
-  LHEED_TRY(L, heed_mask_blocks(m, l, s, 0, block > 0 ? block : 1, counts));
+  if (!heed__mask_picture_call(m, &call)) {
+    lua_pushfstring(L, "heed.mask.%s, which are for different sizes", text);
+    return lheed_return(L, 1);
+  }
+  const int64_t l = call.l, s = call.s, longest = l > s ? l : s, block = (longest + CELLS - 1) / CELLS;
+  LHEED_TRY(L, heed_mask_blocks(m, l, s, call.offset, block > 0 ? block : 1, counts));
   double visible = 0;
   const int64_t *count = (const int64_t *)heed_tensor_data(*counts), n = heed_tensor_numel(*counts);
   for (int64_t i = 0; i < n; i++) visible += (double)count[i];
@@ -249,6 +252,19 @@ static int is_mask(lua_State *L) {
   return 1;
 }
 
+/* mask_of_head(mask, i, heads, class) → the mask of head i, for heed's own Lua files */
+static int mask_of_head(lua_State *L) {
+  lheed_begin(L);
+  lheed_arguments(L, "mask_of_head", 4);
+  const char *class = lua_tostring(L, 4);
+  const int64_t i = lheed_integer(L, 2, class, "i"), heads = lheed_integer(L, 3, class, "heads");
+  void **box = lheed_push_box(L, &lheed_mask_type);
+  heed_mask *own = NULL;
+  LHEED_TRY(L, heed__mask_of_head(mask_argument(L, 1, class, "attn_mask"), class, i - 1, heads, &own));
+  *box = own;
+  return lheed_return(L, 1);
+}
+
 void lheed_open_mask(lua_State *L) {
   static const luaL_Reg makers[] = {{"causal", mask_causal},
                                     {"window", mask_window},
@@ -264,7 +280,7 @@ void lheed_open_mask(lua_State *L) {
                                          {"__tostring", mask_tostring},
                                          {"__band", mask_band},
                                          {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"is_mask", is_mask}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"is_mask", is_mask}, {"mask_of_head", mask_of_head}, {NULL, NULL}};
   lheed_new_type(L, &lheed_mask_type, metamethods);
   lheed_add(L, "mask", makers);
   lheed_add(L, "modules", primitives);

@@ -91,9 +91,7 @@ static heed_status refuse(const heed_module *m, const char *option) {
 }
 
 static heed_status refuse_keys(const heed_module *m, const heed_forward_options *options) {
-  const char *option = options->key != NULL     ? "key"
-                       : options->value != NULL ? "value"
-                                                : "cache";
+  const char *option = options->key != NULL ? "key" : options->value != NULL ? "value" : "cache";
   return heed__fail(m->context, HEED_ARGUMENT, "%s: %s is given; only MultiHeadAttention takes it",
                     m->class->name, option);
 }

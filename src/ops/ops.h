@@ -207,7 +207,7 @@ int64_t heed__part_of(int64_t size, int64_t wanted, int64_t unit);
 typedef struct heed__lengths {
   int64_t count, total, longest; /* total: INT64_MAX if it is larger */
 } heed__lengths;
-/** Checks lengths int64 [b], each from 0 to `most`. Errors: DTYPE, SHAPE, INDEX. */
+/** Checks lengths int64 [b], each from 0 to `most`. Errors: DTYPE, SHAPE, INDEX, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__read_lengths(heed_context *ctx, const char *function, const char *argument,
                                const heed_tensor *lengths, int64_t most, heed__lengths *out);

@@ -8,20 +8,21 @@ heed_status heed__read_lengths(heed_context *ctx, const char *function, const ch
   if (status != HEED_OK) return status;
   if (lengths->ndim != 1) {
     char text[HEED__SHAPE_TEXT];
-    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [b], the length of each sequence", function,
+    return heed__fail(ctx, HEED_SHAPE, "%s: %s is %s; it must be [b], one for each sequence", function,
                       argument, heed__shape_text(text, lengths->ndim, lengths->shape));
   }
   out->count = lengths->shape[0];
   for (int64_t i = 0; i < out->count; i++) {
     const int64_t length = heed__length_at(lengths, i);
     if (length < 0)
-      return heed__fail(ctx, HEED_INDEX, "%s: %s of sequence %lld is %lld; it must be at least 0", function,
-                        argument, (long long)(i + 1), (long long)length);
+      return heed__fail(ctx, HEED_INDEX, "%s: element %lld of %s is %lld; it must be at least 0", function,
+                        (long long)(i + 1), argument, (long long)length);
     if (length > most)
-      return heed__fail(ctx, HEED_INDEX, "%s: %s of sequence %lld is %lld; it must be at most %lld", function,
-                        argument, (long long)(i + 1), (long long)length, (long long)most);
+      return heed__fail(ctx, HEED_INDEX, "%s: element %lld of %s is %lld; it must be at most %lld", function,
+                        (long long)(i + 1), argument, (long long)length, (long long)most);
     out->longest = heed__max(out->longest, length);
     out->total = length > INT64_MAX - out->total ? INT64_MAX : out->total + length;
+    if (heed__is_due_at(&ctx->pace, i)) return heed__stopped(ctx, function);
   }
   return HEED_OK;
 }

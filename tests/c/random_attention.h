@@ -11,7 +11,7 @@
 
 /* ---- Random calls ---- */
 
-enum { CALLS = 250 };
+#define CALLS nightly(250, 100)
 
 typedef struct random_call {
   heed_tensor *q, *k, *v, *mask, *padding, *lengths, *slopes, *sinks, *k_scale, *v_scale;

@@ -36,6 +36,13 @@ static inline uint32_t next_random(uint32_t *state) {
   return *state = *state * 1664525u + 1013904223u;
 }
 
+/* ---- How much to try ---- */
+
+/** `more` in `make nightly`, which sets HEED_NIGHTLY; else `less`. */
+static inline int nightly(int more, int less) {
+  return getenv("HEED_NIGHTLY") ? more : less;
+}
+
 /* ---- An allocator that counts ---- */
 
 typedef struct test_memory {

@@ -195,6 +195,7 @@ static void compare(const parameters *a) {
                                                      : 0.0f); /* equal numbers are all rounded the same way */
   run(&heed__kernels_scalar, &s, 0, a->l, wanted);
   for (int i = 0; table_at(i); i++) {
+    if (table_at(i) == &heed__kernels_scalar) continue;
     run(table_at(i), &s, 0, a->l, out);
     assert_close(out, wanted, a->l * a->dv, error);
   }
@@ -279,8 +280,10 @@ static void intervals_over_many_blocks_agree_with_the_scalar_kernel(void **state
       float *wanted = results(&s), *out = results(&s);
       run(&heed__kernels_scalar, &s, 0, a.l, wanted);
       for (int i = 0; table_at(i); i++) {
-        run(table_at(i), &s, 0, a.l, out);
-        assert_close(out, wanted, a.l * a.dv, 4e-6f);
+        if (table_at(i) != &heed__kernels_scalar) {
+          run(table_at(i), &s, 0, a.l, out);
+          assert_close(out, wanted, a.l * a.dv, 4e-6f);
+        }
         run(table_at(i), &s, 700, 1400, out);
         assert_close(out, wanted + 700 * a.dv, 700 * a.dv, 4e-6f);
       }

@@ -330,7 +330,7 @@ static void check(const setting *s) {
   free(out);
 }
 
-enum { CASES = 600 };
+#define CASES ((uint32_t)nightly(600, 300))
 
 static void whole_sequences_agree_with_the_reference(void **state) {
   (void)state;

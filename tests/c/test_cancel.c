@@ -14,7 +14,7 @@
 #include "../../src/io/io.h"
 
 /* For each way of cancelling, with one thread and with two: about 800 of them are cancelled. */
-enum { ROUNDS = 2000 };
+#define ROUNDS nightly(2000, 500)
 
 /* A busy machine may delay a thread by this much; on an idle one it is 2 ms (scripts/bench/stop.c). */
 #define MOST_SECONDS 2.0

@@ -224,34 +224,29 @@ static heed_status apply(heed_context *ctx, const heed_tensor *x, const heed_ten
   return scale ? heed_linear_int8(ctx, x, weight, scale, bias, out) : heed_linear(ctx, x, weight, bias, out);
 }
 
+/* Divided into columns (few rows), into more columns (100), and into rows and columns (400): ops/linear.c. */
 static void same_bits(heed_context *ctx) {
-  static const int64_t rows[] = {1, 3, 100, 1000};
-  heed_tensor *wide = NULL, *bias = NULL;
-  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(1200, 260), &wide));
-  assert_ok(heed_normal(ctx, NULL, 0, 1, 1, SHAPE(1200), &bias));
-  for (int d = 0; d < DTYPES; d++) {
-    heed_tensor *weight, *scale;
-    convert_weight(ctx, wide, dtypes[d], &weight, &scale);
-    for (int i = 0; i < 4; i++) {
-      heed_tensor *x = NULL, *one = NULL;
-      assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(rows[i], 260), &x));
-      assert_ok(heed_set_num_threads(ctx, 1));
-      assert_ok(apply(ctx, x, weight, scale, bias, &one));
-      for (int threads = 2; threads <= 4; threads++) {
-        heed_tensor *many = NULL;
-        assert_ok(heed_set_num_threads(ctx, threads));
-        assert_ok(apply(ctx, x, weight, scale, bias, &many));
-        assert_memory_equal(one->data, many->data, (size_t)one->numel * sizeof(float));
-        heed_tensor_free(many);
-      }
-      heed_tensor_free(x);
-      heed_tensor_free(one);
+  static const int64_t m_n[][2] = {{1, 1200}, {3, 1200}, {100, 1200}, {400, 130}};
+  enum { K = 260 };
+  for (int i = 0; i < 4 * DTYPES; i++) {
+    const int64_t m = m_n[i / DTYPES][0], n = m_n[i / DTYPES][1];
+    heed_tensor *wide = NULL, *bias = NULL, *x = NULL, *weight, *scale, *one = NULL;
+    assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(n, K), &wide));
+    assert_ok(heed_normal(ctx, NULL, 0, 1, 1, SHAPE(n), &bias));
+    assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(m, K), &x));
+    convert_weight(ctx, wide, dtypes[i % DTYPES], &weight, &scale);
+    assert_ok(heed_set_num_threads(ctx, 1));
+    assert_ok(apply(ctx, x, weight, scale, bias, &one));
+    for (int threads = 2; threads <= 4; threads++) {
+      heed_tensor *many = NULL;
+      assert_ok(heed_set_num_threads(ctx, threads));
+      assert_ok(apply(ctx, x, weight, scale, bias, &many));
+      assert_memory_equal(one->data, many->data, (size_t)one->numel * sizeof(float));
+      heed_tensor_free(many);
     }
-    heed_tensor_free(weight);
-    heed_tensor_free(scale);
+    heed_tensor *const all[] = {wide, bias, x, weight, scale, one};
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++) heed_tensor_free(all[j]);
   }
-  heed_tensor_free(wide);
-  heed_tensor_free(bias);
 }
 static void the_number_of_threads_changes_no_bit(void **state) {
   (void)state;

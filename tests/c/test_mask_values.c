@@ -265,7 +265,7 @@ static void cancelled_calls_stop(void **state) {
   heed_tensor *lengths = INTEGERS(ctx, 3000, 3000), *out = NULL, *ranges = NULL, *dense = NULL;
   heed_mask *m = NULL, *none = NULL;
   assert_ok(heed_mask_documents(ctx, lengths, &m));
-  assert_ok(heed_full(ctx, HEED_INT64, 3, SHAPE(3, 1, 2), heed_integer(1), &ranges));
+  assert_ok(heed_full(ctx, HEED_INT64, 3, SHAPE(20000, 1, 2), heed_integer(1), &ranges));
   assert_ok(heed_mask_dense(m, 6000, 6000, 0, &dense));
   heed_cancel(ctx);
   assert_int_equal(heed_mask_dense(m, 6000, 6000, 0, &out), HEED_CANCELLED);
@@ -273,6 +273,8 @@ static void cancelled_calls_stop(void **state) {
   assert_int_equal(heed_mask_blocks(m, 6000, 6000, 0, 100, &out), HEED_CANCELLED);
   heed_cancel(ctx);
   assert_int_equal(heed_mask_intervals(ctx, ranges, &none), HEED_CANCELLED);
+  heed_cancel(ctx);
+  assert_int_equal(heed_mask_both(m, m, &none), HEED_CANCELLED);
   heed_tensor *q = NULL;
   assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(1, 6000, 8), &q));
   for (int bools = 0; bools < 2; bools++) {

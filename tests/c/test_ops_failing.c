@@ -1,100 +1,12 @@
 /* Every public function that allocates, with its 1st, 2nd, … allocation failing until it succeeds: nothing
  * leaks, and inputs, results and the random stream are unchanged. Each is called for a new result, into an
  * existing one with other strides, and into its own input. */
-#include "support.h"
-
-/* ---- Arguments of the calls ---- */
-
-#define SIDE 8
-#define LONG 1100 /* more rows than fit into buffers on the stack */
-
-typedef struct fixture {
-  test_memory memory;
-  heed_context *ctx;
-  heed_generator *generator;
-  heed_tensor *square, *flipped; /* [8, 8] and its transpose on the same elements */
-  heed_tensor *whole, *mask;     /* int64 with values 1…8, bool; [8, 8] */
-  heed_tensor *row, *indices;    /* [8] float32, int64 */
-  heed_tensor *lengths, *rows;   /* int64 [2]: 3 and 5; their tokens, float32 [8, 2, 8] */
-  heed_tensor *tall, *batch;     /* [1100, 2], [2, 8, 8] */
-  heed_tensor *thin, *bools;     /* [8, 1] expanded to [8, 8]; bool [2500] */
-  heed_tensor *queries;          /* [1, 2500, 1]: longer rows than attention's buffers on the stack */
-  heed_tensor *weight, *scale;   /* square in int8 */
-  heed_tensor *heads, *rates;    /* [1, 2, 20, 4], [1, 2, 20] below 0 */
-  heed_module *linear, *dropout, *self, *causal, *columns, *wrapper, *multi;
-  unsigned char state[HEED_GENERATOR_STATE_BYTES];
-} fixture;
-
-#define TENSORS 16
-#define MODULES 7
-static heed_tensor **tensors_of(fixture *f, int i) {
-  heed_tensor **const all[TENSORS] = {&f->square, &f->whole,  &f->mask,  &f->row,   &f->indices, &f->tall,
-                                      &f->batch,  &f->bools,  &f->thin,  &f->queries, &f->weight,  &f->scale,
-                                      &f->heads,  &f->rates,  &f->lengths, &f->rows};
-  return all[i];
-}
-
-static void open_fixture(fixture *f) {
-  *f = (fixture){.memory = {0}};
-  heed_allocator allocator = test_allocator(&f->memory);
-  heed_context *ctx = NULL;
-  heed_tensor *column = NULL;
-  assert_ok(heed_context_new(&allocator, &ctx));
-  f->ctx = ctx;
-  assert_ok(heed_generator_new(ctx, 3, &f->generator));
-  assert_ok(heed_uniform(ctx, NULL, 0.1, 0.9, 2, SHAPE(SIDE, SIDE), &f->square));
-  assert_ok(heed_transpose(ctx, f->square, 1, 2, &f->flipped));
-  assert_ok(heed_randint(ctx, NULL, 1, SIDE, 2, SHAPE(SIDE, SIDE), &f->whole));
-  assert_ok(heed_gt(ctx, f->square, f->flipped, &f->mask));
-  assert_ok(heed_uniform(ctx, NULL, 0.1, 0.9, 1, SHAPE(SIDE), &f->row));
-  assert_ok(heed_randperm(ctx, NULL, SIDE, &f->indices));
-  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(LONG, 2), &f->tall));
-  assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(2, SIDE, SIDE), &f->batch));
-  assert_ok(heed_full(ctx, HEED_BOOL, 1, SHAPE(2500), heed_boolean(true), &f->bools));
-  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(SIDE, 1), &column));
-  assert_ok(heed_expand(ctx, column, 2, SHAPE(SIDE, SIDE), &f->thin));
-  heed_tensor_free(column);
-  assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(1, 2500, 1), &f->queries));
-  assert_ok(heed_quantize_int8(ctx, f->square, &f->weight, &f->scale));
-  assert_ok(heed_normal(ctx, NULL, 0, 0.5, 4, SHAPE(1, 2, 20, 4), &f->heads));
-  assert_ok(heed_uniform(ctx, NULL, -1, 0, 3, SHAPE(1, 2, 20), &f->rates));
-  assert_ok(heed_range(ctx, HEED_INT64, heed_integer(3), heed_integer(5), heed_integer(2), &f->lengths));
-  assert_ok(heed_normal(ctx, NULL, 0, 1, 3, SHAPE(SIDE, 2, SIDE), &f->rows));
-  heed_attention_config c;
-  heed_attention_config_init(&c, sizeof c);
-  c.d_in = c.d_out = SIDE;
-  c.context_length = SIDE;
-  c.dropout = 0.5;
-  c.num_heads = 2;
-  c.qkv_bias = true;
-  assert_ok(heed_linear_new(ctx, NULL, SIDE, SIDE, true, &f->linear));
-  assert_ok(heed_dropout_new(ctx, 0.5, &f->dropout));
-  assert_ok(heed_self_attention_new(ctx, NULL, &c, &f->self));
-  assert_ok(heed_causal_attention_new(ctx, NULL, &c, &f->causal));
-  assert_ok(heed_multi_head_attention_wrapper_new(ctx, NULL, &c, &f->wrapper));
-  assert_ok(heed_multi_head_attention_new(ctx, NULL, &c, &f->multi));
-  c.softmax_dim = 1;
-  assert_ok(heed_causal_attention_new(ctx, NULL, &c, &f->columns));
-  heed_generator_get_state(heed_default_generator(ctx), f->state);
-}
-
-static void close_fixture(fixture *f) {
-  heed_module *const modules[MODULES] = {f->linear,  f->dropout, f->self, f->causal,
-                                         f->columns, f->wrapper, f->multi};
-  for (int i = 0; i < MODULES; i++) heed_module_release(modules[i]);
-  for (int i = 0; i < TENSORS; i++) heed_tensor_free(*tensors_of(f, i));
-  heed_tensor_free(f->flipped);
-  heed_generator_free(f->generator);
-  heed_context_free(f->ctx);
-  assert_int_equal(f->memory.blocks, 0);
-  assert_int_equal(f->memory.bytes, 0);
-}
+#include "failing_fixture.h"
 
 /* ---- The calls ---- */
 
 /* A call stores its results in out[0], out[1]…; the others stay NULL. */
 #define RESULTS 13
-#define F       f->ctx
 #define OUT     &out[0]
 #define PAIR    ((const heed_tensor *const[]){f->indices, f->indices})
 #define MASK    ((const heed_tensor *const[]){f->mask})
@@ -377,40 +289,6 @@ static void every_operation_is_tested(void **state) {
   }
 }
 
-/* ---- Snapshots ---- */
-
-typedef struct snapshot {
-  char *data[TENSORS];
-  size_t bytes[TENSORS];
-} snapshot;
-
-static void take(snapshot *s, fixture *f) {
-  for (int i = 0; i < TENSORS; i++) {
-    const heed__storage *storage = (*tensors_of(f, i))->storage;
-    s->bytes[i] = storage->bytes;
-    s->data[i] = malloc(storage->bytes);
-    assert_non_null(s->data[i]);
-    memcpy(s->data[i], storage->data, storage->bytes);
-  }
-}
-
-static void restore(const snapshot *s, fixture *f) {
-  for (int i = 0; i < TENSORS; i++) memcpy((*tensors_of(f, i))->storage->data, s->data[i], s->bytes[i]);
-  assert_ok(heed_generator_set_state(heed_default_generator(f->ctx), f->state, sizeof f->state));
-}
-
-static void assert_same(const snapshot *s, fixture *f) {
-  unsigned char state[HEED_GENERATOR_STATE_BYTES];
-  for (int i = 0; i < TENSORS; i++)
-    assert_memory_equal((*tensors_of(f, i))->storage->data, s->data[i], s->bytes[i]);
-  heed_generator_get_state(heed_default_generator(f->ctx), state);
-  assert_memory_equal(state, f->state, sizeof state);
-}
-
-static void drop(snapshot *s) {
-  for (int i = 0; i < TENSORS; i++) free(s->data[i]);
-}
-
 /* ---- Failing in turn ---- */
 
 /* Runs the call with later and later failures until it succeeds. `given`, or NULL, is an existing tensor for
@@ -540,96 +418,11 @@ static void views_and_writes_survive_every_failing_allocation(void **state) {
   close_fixture(&f);
 }
 
-/* ---- Constructors ---- */
-
-typedef heed_status maker(fixture *f, const heed_attention_config *c, heed_module **out);
-
-#define MAKERS(X)                                                                                            \
-  X(linear, heed_linear_new(F, NULL, 3, 4, true, out))                                                       \
-  X(dropout, heed_dropout_new(F, 0.5, out))                                                                  \
-  X(self, heed_self_attention_new(F, NULL, c, out))                                                          \
-  X(causal, heed_causal_attention_new(F, NULL, c, out))                                                      \
-  X(wrapper, heed_multi_head_attention_wrapper_new(F, NULL, c, out))                                         \
-  X(multi, heed_multi_head_attention_new(F, NULL, c, out))                                                   \
-  X(split, heed_module_split(f->multi, out))
-
-#define X(name, expression)                                                                                  \
-  static heed_status make_##name(fixture *f, const heed_attention_config *c, heed_module **out) {            \
-    (void)c;                                                                                                 \
-    return expression;                                                                                       \
-  }
-MAKERS(X)
-#undef X
-
-static void constructors_survive_every_failing_allocation(void **state) {
-  (void)state;
-#define X(name, ...) make_##name,
-  static maker *const makers[] = {MAKERS(X)};
-#undef X
-  fixture f;
-  snapshot before;
-  heed_attention_config c;
-  open_fixture(&f);
-  take(&before, &f);
-  heed_attention_config_init(&c, sizeof c);
-  c.d_in = 3;
-  c.d_out = 36;
-  c.context_length = 5;
-  c.num_heads = 12; /* more than the list's inline capacity */
-  c.qkv_bias = true;
-  for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
-    const test_memory start = f.memory;
-    heed_module *m = NULL;
-    heed_status status = HEED_MEMORY;
-    for (int64_t n = 1; status != HEED_OK; n++) {
-      f.memory.calls = 0;
-      f.memory.fail_at = n;
-      status = makers[i](&f, &c, &m);
-      f.memory.fail_at = 0;
-      if (status == HEED_OK) break;
-      assert_int_equal(status, HEED_MEMORY);
-      assert_null(m);
-      assert_int_equal(f.memory.blocks, start.blocks);
-      assert_same(&before, &f); /* in particular, the random stream is unchanged */
-    }
-    heed_module_release(m);
-    restore(&before, &f);
-    assert_int_equal(f.memory.blocks, start.blocks);
-  }
-  drop(&before);
-  close_fixture(&f);
-}
-
-/* With a 32-bit size_t, the sizes of scratch buffers slightly above 4 GiB would wrap to small ones. The
- * inputs are single elements expanded, which need no memory, and more threads are requested than start. */
-static void scratch_buffers_whose_bytes_exceed_size_t_are_rejected(void **state) {
-  heed_context *ctx = ((test_context *)*state)->ctx;
-  const heed_limits limits = {.size = sizeof limits, .memory = (size_t)64 << 20};
-  heed_tensor *one = NULL, *x = NULL, *out = NULL;
-  assert_ok(heed_set_limits(ctx, &limits));
-  assert_ok(heed_full(ctx, HEED_FLOAT32, 2, SHAPE(1, 1), heed_number(1), &one));
-  assert_ok(heed_expand(ctx, one, 2, SHAPE(1, (int64_t)1 << 28), &x));
-  assert_int_equal(heed_rope(ctx, x, NULL, NULL, &out), HEED_MEMORY);
-  assert_null(out);
-  heed_tensor_free(x);
-  x = NULL;
-  assert_ok(heed_expand(ctx, one, 2, SHAPE(1, (int64_t)1 << 20), &x));
-  assert_ok(heed_set_num_threads(ctx, HEED_MAX_THREADS));
-  const bool has_threads = heed_num_threads(ctx) > 1;
-  assert_int_equal(heed_softmax(ctx, x, 2, &out), has_threads ? HEED_MEMORY : HEED_OK);
-  assert_int_equal(out == NULL, has_threads);
-  heed_tensor_free(out);
-  heed_tensor_free(x);
-  heed_tensor_free(one);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_operation_is_tested),
       cmocka_unit_test(calls_survive_every_failing_allocation),
       cmocka_unit_test(views_and_writes_survive_every_failing_allocation),
-      cmocka_unit_test(constructors_survive_every_failing_allocation),
-      TEST(scratch_buffers_whose_bytes_exceed_size_t_are_rejected),
   };
   return cmocka_run_group_tests_name("ops without memory", tests, NULL, NULL);
 }

@@ -102,8 +102,8 @@ static void opening_twice_gives_the_same_library(void **state) {
 /* Whether the garbage collector runs; in 5.1 there is no other way to find out. */
 static bool collector_runs(lua_State *L) {
   char *text = run(L, "local kept, most = {}, 0\n"
-                      "for i = 1, 100000 do\n"
-                      "  kept[1] = {i}\n"
+                      "for i = 1, 20000 do\n"
+                      "  kept[1] = ('x'):rep(1000) .. i\n"
                       "  local taken = collectgarbage 'count'\n"
                       "  if taken < most then return true end\n"
                       "  most = taken\n"
@@ -341,22 +341,43 @@ static void scripts_survive_every_failing_allocation(void **state) {
   }
 }
 
-/* All names in heed and heed.nn, including classes that are loaded on demand. */
-static const char *const all_names =
+/* All names in heed and heed.nn. Those of classes that are loaded on demand are in an upvalue of __pairs,
+ * which Lua 5.1 does not show, where opening loads everything. */
+static const char listed_names[] =
+    "local names = {}\n"
+    "local function add(of) for name in next, of do names[#names + 1] = name end end\n"
+    "for _, of in ipairs {heed, heed.nn} do\n"
+    "  add(of)\n"
+    "  local _, late = debug.getupvalue(debug.getmetatable(of).__pairs, 2)\n"
+    "  add(late or {})\n"
+    "end\n"
+    "table.sort(names)\n"
+    "return table.concat(names, ' ')\n";
+/* The same, which compiles all files in Lua. */
+static const char loaded_names[] =
     "local names = {}\n"
     "for _, of in heed.pairs {heed, heed.nn} do for name in heed.pairs(of) do names[#names + 1] = name end "
     "end\n"
     "table.sort(names)\n"
-    "return table.concat(names, ' ') .. tostring(heed.nn.Sequential(heed.nn.ModuleList()))\n";
+    "assert(tostring(heed.nn.Sequential(heed.nn.ModuleList())) == 'Sequential(\\n  (0): ModuleList()\\n)')\n"
+    "return table.concat(names, ' ')\n";
+
+/* Lua 5.1 compiles all files in opening, which takes ten times as many allocations: there the later ones are
+ * sampled. */
+static int64_t next_allocation(int64_t n) {
+  return n + 1 + (LHEED_HAS_PAIRS ? 0 : nightly(0, (int)(n / 100)));
+}
 
 static void opening_survives_failing_allocations(void **state) {
   (void)state;
   bool opened = false;
   lua_memory undisturbed;
   lua_State *whole = open_state(&undisturbed);
-  char *names = run(whole, all_names);
+  char *names = run(whole, listed_names);
+  expect(whole, loaded_names, names);
   close_state(whole, &undisturbed);
-  for (int64_t n = 1; !opened; n++) {
+  int64_t attempts = 0;
+  for (int64_t n = 1; !opened; n = next_allocation(n)) {
     lua_memory memory = {.blocks = 0};
     lua_State *L = lua_newstate(count_and_allocate, &memory);
     assert_non_null(L);
@@ -366,7 +387,8 @@ static void opening_survives_failing_allocations(void **state) {
       if (lua_pcall(L, 0, 0, 0) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
     }
     assert_true(collector_runs(L));
-    expect(L, all_names, names);
+    expect(L, listed_names, names);
+    if (attempts++ % 16 == 0) expect(L, loaded_names, names);
     close_state(L, &memory);
   }
   free(names);

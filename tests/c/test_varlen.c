@@ -303,6 +303,12 @@ static heed_status attend_and_return(heed_context *ctx) {
   heed_tensor_free(c.y);
   c.y = NULL;
   if (!status) status = attend_packed(ctx, &c, true);
+  heed_attention_taps_free(&c.taps);
+  heed_tensor_free(c.y);
+  c.y = NULL;
+  heed_set_recording(ctx, true);
+  if (!status) status = attend_packed(ctx, &c, true);
+  heed_set_recording(ctx, false);
   heed_tensor_free(padded);
   heed_tensor_free(rows);
   free_packed(&c);
@@ -380,7 +386,7 @@ static void wrong_lengths_are_refused(void **state) {
   lengths[0] = 2, lengths[1] = 2;
   ATTEND(HEED_SHAPE, "lengths add up to 4 and q is [5, 2, 4]; they must add up to 5, its tokens");
   lengths[1] = -2;
-  ATTEND(HEED_INDEX, "lengths of sequence 2 is -2; it must be at least 0");
+  ATTEND(HEED_INDEX, "element 2 of lengths is -2; it must be at least 0");
   lengths[0] = lengths[1] = INT64_MAX;
   ATTEND(HEED_SHAPE,
          "lengths add up to 9223372036854775807 and q is [5, 2, 4]; they must add up to 5, its tokens");
@@ -397,11 +403,11 @@ static void wrong_lengths_are_refused(void **state) {
                "varlen_attention: lengths is float32; it must be int64");
   assert_ok(heed_reshape(ctx, t, 2, SHAPE(1, 2), &grid));
   assert_fails(ctx, heed_pack(ctx, x, grid, &y), HEED_SHAPE,
-               "pack: lengths is [1, 2]; it must be [b], the length of each sequence");
+               "pack: lengths is [1, 2]; it must be [b], one for each sequence");
   assert_fails(ctx, heed_pack(ctx, x, t, &y), HEED_INDEX,
-               "pack: lengths of sequence 1 is 5; it must be at most 2");
+               "pack: element 1 of lengths is 5; it must be at most 2");
   assert_fails(ctx, heed_unpack(ctx, x, t, 4, &y), HEED_INDEX,
-               "unpack: lengths of sequence 1 is 5; it must be at most 4");
+               "unpack: element 1 of lengths is 5; it must be at most 4");
   assert_fails(ctx, heed_unpack(ctx, x, t, -1, &y), HEED_ARGUMENT, "unpack: n is -1; it must be at least 0");
   assert_null(y);
   heed_tensor *const made[] = {x, t, grid};

@@ -276,7 +276,7 @@ local function check_message(name, arguments, message)
   end
   local good = where and where:find(script, 1, true) == 1
     and (what:find "^[%w_&|~ .]+: ." and not what:find "[%.\n]$" or what:find "^%u%w* .*[^.]$"
-      or what:find "^heed%.%a+ has no .*[^.]$")
+      or what:find "^heed%.%a+ ha[sv]e? no .*[^.]$")
   if not good then wrong[#wrong + 1] = ("%s(%d arguments): %s"):format(name, arguments.n, message) end
 end
 

@@ -402,6 +402,14 @@ return function(inputs)
     local m = heed.mask.causal()
     return function() return m:blocks(2 ^ 24, 2 ^ 24, 2 ^ 20) end
   end)
+  call("mask.dense", function()
+    local m = heed.mask.causal()
+    return function() return m:dense(30000, 30000) end
+  end)
+  call("mask.tree", function()
+    local parents = heed.zeros(1, { dtype = "int64" }):expand(2e8)
+    return function() return heed.mask.tree(parents) end
+  end)
   call("mask.intervals", function()
     local t = inputs.ones(2 ^ 24):view(2 ^ 23, 1, 2)
     return function() return heed.mask.intervals(t) end

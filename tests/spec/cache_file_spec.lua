@@ -56,6 +56,24 @@ describe("a saved cache", function()
     assert.is_true(y:equal(m(x, { cache = again })))
   end)
 
+  it("ends a pass in slices whose new rows it clears, and no other", function()
+    local m, path = module { context_length = 90 }, folder "cache.safetensors"
+    local cache = m:new_cache { batch = 2 }
+    m(heed.randn(9, 6), { cache = cache, lengths = { 2, 7 } })
+    local x = heed.randn(2, 3, 6)
+    local steps = m:steps(x, { cache = cache, ms = 0 })
+    steps()
+    assert.is_true(cache:save(path))
+    raises("steps: the cache was used by another call between two slices; give each call a cache of its own, or " ..
+      "finish one before the other", function() for _ in steps do end end)
+    assert.same({ 2, 7 }, cache.lengths)
+    cache:truncate(2)
+    local y = m(x, { cache = cache:clone() })
+    steps = m:steps(x, { cache = cache, ms = 0 })
+    for _ in steps do assert.is_true(cache:save(path)) end
+    assert.is_true(y:equal(steps.result))
+  end)
+
   it("is mapped: it costs no memory until tokens are appended, and then as much as a new one", function()
     local m, path = module { context_length = 3000, head_dim = 16 }, folder "cache.safetensors"
     local cache = m:new_cache()
@@ -107,6 +125,8 @@ describe("a saved cache", function()
       assert.same(wanted, (restarted:generate(rest, { max_new_tokens = 6, cache = loaded })))
       loaded:truncate(3)
       close(m(ids, { cache = cache:truncate(3) }), restarted(ids, { cache = loaded }))
+      raises("load_cache: there is no option 'capacity'; it has none",
+        function() restarted:load_cache(path, { capacity = 128 }) end)
     end
   end)
 end)

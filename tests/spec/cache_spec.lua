@@ -440,8 +440,13 @@ describe("new_cache", function()
     local m = module()
     raises("new_cache: batch is 0; it must be at least 1", function() m:new_cache { batch = 0 } end)
     raises("new_cache: capacity is -1; it must be at least 1", function() m:new_cache { capacity = -1 } end)
-    raises("new_cache: dtype is int64; it must be float32, bfloat16, float16 or int8",
-      function() m:new_cache { dtype = "int64" } end)
+    for _, dtype in ipairs { "int64", "int5" } do
+      raises("new_cache: dtype is a string ('" .. dtype
+        .. "'); it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'",
+        function() m:new_cache { dtype = dtype } end)
+    end
+    raises("new_cache: dtype is the number 4; it must be 'float32', 'bfloat16', 'float16', 'int8' or 'int4'",
+      function() m:new_cache { dtype = 4 } end)
     raises("new_cache: there is no option 'size'; the options are batch, capacity, dtype, prefix",
       function() m:new_cache { size = 3 } end)
     raises("new_cache: the module is a Linear; it must be a MultiHeadAttention",

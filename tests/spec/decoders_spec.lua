@@ -144,6 +144,21 @@ describe("the cache of a model", function()
     raises("new_cache: the model has no layers; it must have at least one", function() m:new_cache() end)
   end)
 
+  it("is truncated in all layers or in none, where their windows differ", function()
+    m = require "heed.models.llama" { vocab_size = 40, hidden_size = 8, intermediate_size = 8, num_hidden_layers = 2,
+      num_attention_heads = 2, max_position_embeddings = 400 }:eval()
+    m.layers[2].attention.window = { left = 2 }
+    local cache = m:new_cache()
+    while cache.length < 200 do m({ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, { cache = cache }) end
+    for _, n in ipairs { 5, { 5 } } do
+      assert.is_false((pcall(cache.truncate, cache, n)))
+      assert.are.equal(200, cache.length)
+    end
+    local copy = cache:clone()
+    close(m({ 1, 2 }, { cache = copy }), m({ 1, 2 }, { cache = cache }), 1e-6)
+    assert.are.equal(150, cache:truncate(150).length)
+  end)
+
   it("can be truncated, cloned, reordered and released", function()
     local a, b = { 1, 2, 3 }, { 7, 8, 9 }
     local cache = m:new_cache { batch = 2, capacity = 9 }
@@ -265,6 +280,33 @@ describe("the cache of a model", function()
     assert.is_false(fine)
     assert.are.equal(11, cache.length)
     close(want, m({ 5 }, { cache = cache }), 0)
+  end)
+
+  it("truncates all layers or none where their windows differ", function()
+    m = CLASSES.llama { vocab_size = 20, hidden_size = 8, intermediate_size = 8, num_hidden_layers = 2,
+      num_attention_heads = 2, max_position_embeddings = 300 }
+    m.layers[2].attention.window = { left = 2 }
+    local long = m:new_cache()
+    for _ = 1, 10 do m(heed.ones({ 25 }, { dtype = "int64" }), { cache = long }) end
+    local want = m({ 5 }, { cache = long:clone() })
+    assert.has_error(function() long:truncate(9) end)
+    assert.are.equal(250, long.length)
+    close(want, m({ 5 }, { cache = long }), 0)
+  end)
+
+  it("appends to one item where another is full, without a copy of the cache", function()
+    m = assert(CLASSES.llama.load(TOP .. "decoders/llama"))
+    local full, lengths = m:new_cache { batch = 64, capacity = 32 }, {}
+    for i = 1, 64 do lengths[i] = i == 1 and 32 or 1 end
+    m(heed.ones({ 95 }, { dtype = "int64" }), { cache = full, lengths = lengths, logits_to_keep = 1 })
+    for i = 1, 64 do lengths[i] = i == 2 and 1 or 0 end
+    collectgarbage()
+    collectgarbage()
+    heed.limit { memory = heed.info().memory_in_use + 2 ^ 17 } -- a fourth of the cache
+    local fine, message = pcall(m, { 5 }, { cache = full, lengths = lengths })
+    heed.limit { memory = math.huge }
+    assert.is_true(fine, message)
+    assert.are.equal(2, full.lengths[2])
   end)
 
   it("stores only the tokens that a sliding window can see", function()

@@ -255,9 +255,9 @@ for name in ([[argwhere bool broadcast_to cat chunk clone concat concatenate con
   expand_as fill_ flatten flip float full_like gather index_copy index_copy_ index_fill index_fill_
   index_put index_put_ index_select is_contiguous is_released item iter linear long masked_select
   moveaxis movedim narrow nelement new_empty new_full new_ones new_tensor new_zeros nonzero numel
-  ones_like pad permute release repeat repeat_interleave reshape reshape_as roll scatter scatter_
+  ones_like pack pad permute release repeat repeat_interleave reshape reshape_as roll scatter scatter_
   select size split squeeze stack stride swapaxes swapdims t take_along_dim tile to to_string tolist
-  transpose type_as unbind unflatten unfold unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
+  transpose type_as unbind unflatten unfold unpack unsqueeze view view_as zero_ zeros_like]]):gmatch "%S+" do
   WORK[name] = true
 end
 
@@ -271,7 +271,10 @@ local ARGUMENTS = {
   log_softmax = { 1 },
   masked_fill = { heed.ones(2, 2, { dtype = "bool" }), 0 },
   masked_fill_ = { heed.ones(2, 2, { dtype = "bool" }), 0 }, rope = {},
-  scaled_dot_product_attention = { heed.ones(2, 2), heed.ones(2, 2) }, softmax = { 1 }, topk = { 1 },
+  scaled_dot_product_attention = { heed.ones(2, 2), heed.ones(2, 2) },
+  attention_partial = { heed.ones(2, 2), heed.ones(2, 2) },
+  linear_attention = { heed.ones(1, 1, 2, 2), heed.ones(1, 1, 2, 2) }, causal_conv = { heed.ones(2, 2) },
+  varlen_attention = { heed.ones(2, 2), heed.ones(2, 2), { lengths = { 2 } } }, softmax = { 1 }, topk = { 1 },
   clip = { 0, 1 }, clip_ = { 0, 1 }, cumprod = { 1 }, isclose = { heed.ones(2, 2) }, logsumexp = { 1 },
   quantile = { 0.5 }, addcmul = { 1, 1 }, addcmul_ = { 1, 1 }, addcdiv = { 1, 1 }, addcdiv_ = { 1, 1 },
   lerp = { heed.ones(2, 2), 1 }, lerp_ = { heed.ones(2, 2), 1 },
@@ -297,6 +300,7 @@ local OTHERWISE = {
   one_hot = "ids is %s; it must be int64, or float32 with whole values",
   backward = "does not require a gradient", backward_steps = "does not require a gradient",
   retain_grad = "x does not require a gradient", register_hook = "f is nil",
+  attention_merge = "outs is a tensor of shape [2, 2] and dtype %s; it must be a table of tensors, as in {a, b}",
   randint_like = false, -- draws integers of any dtype
 }
 

@@ -70,7 +70,7 @@ describe("speculative.lua", function()
   end
 
   it("writes what the large model writes alone, in fewer passes", function()
-    for _, arguments in ipairs { "--steps 60 --tokens 60", "--steps 40 --tokens 40 --tree 2,2,2 --seed 2",
+    for _, arguments in ipairs { "--steps 20 --tokens 60", "--steps 40 --tokens 40 --tree 2,2,2 --seed 2",
       "--steps 20 --tokens 116 --tree 1,1,1,1,1,1", "--steps 1 --tokens 1 --prompt cat" } do
       local result = speculative(arguments)
       assert.are.equal(0, result.code, result.err)
@@ -211,8 +211,14 @@ describe("examples of looking inside", function()
     assert.are.equal(("%s: %s\n"):format(name, message), result.err)
   end
 
+  local outputs = {} -- of induction.lua, by seed
+  local function induction(seed)
+    outputs[seed] = outputs[seed] or run("induction", seed > 1 and seed or nil) -- 1 is the default
+    return outputs[seed]
+  end
+
   it("find heads that look at the token before in layer 1, and induction heads in layer 2", function()
-    local out = run "induction"
+    local out = induction(1)
     local scores = {}
     for row in out:gmatch "\n  layer %d([^\n]+)" do
       local most = 0
@@ -226,7 +232,7 @@ describe("examples of looking inside", function()
 
   it("break copying by ablating these heads, and not by ablating others", function()
     for seed = 1, 2 do
-      local out = run("induction", seed)
+      local out = induction(seed)
       assert.is_true(cell(out, "nothing") > 99)
       assert.is_true(cell(out, "induction heads:") < 10)
       assert.is_true(cell(out, "previous token heads:") < 30)
@@ -357,7 +363,7 @@ describe("examples of training", function()
     assert.are.equal("usage: train [STEPS]\n", result.err)
   end)
 
-  it("teach MiniLM who did it", function()
+  it("teach MiniLM who did it #plain", function() -- under the sanitizers: a minute for what other specs try
     if not support.model() then return pending "make model fetches the model" end
     local out = check(run("finetune", "2 " .. folder .. "/lora.safetensors"))
     local these, others = out:match "\nprobe +770 +([%d.]+) %% +([%d.]+) %%\n"

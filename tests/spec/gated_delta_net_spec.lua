@@ -97,6 +97,40 @@ describe("nn.GatedDeltaNet", function()
 
   local function small() return nn.GatedDeltaNet(10, 4, { num_key_heads = 2, key_head_dim = 3, value_head_dim = 5 }) end
 
+  it("goes on from the states of another cache", function()
+    local m, x = small(), heed.randn(2, 9, 10)
+    local cache = m:new_cache { batch = 2 }
+    m(x[{ {}, { 1, 5 } }], { cache = cache })
+    local other = m:new_cache { conv_state = cache.conv_state, state = cache.state, length = cache.length }
+    assert.are.equal("heed.StateCache(length=5, batch=2)", tostring(other))
+    local rest = x[{ {}, { 6, 9 } }]
+    assert.is_true(m(rest, { cache = other }):equal(m(rest, { cache = cache })))
+    assert.are.equal(9, other.length)
+  end)
+
+  it("says which states do not fit", function()
+    local m = small()
+    local cache = m:new_cache { batch = 2 }
+    m(heed.randn(2, 5, 10), { cache = cache })
+    local conv_state, state = cache.conv_state, cache.state
+    local function refuses(message, given)
+      local ok, found = pcall(function() return m:new_cache(given) end)
+      assert.is_false(ok)
+      assert.is_truthy(found:find("new_cache: " .. message, 1, true), found)
+    end
+    refuses("state is nil; it must be a tensor; conv_state and state are given together, as another cache has them",
+      { conv_state = conv_state, batch = 2 })
+    refuses("conv_state is nil; it must be a tensor; conv_state and state", { state = state })
+    refuses("conv_state is a tensor of shape [2, 32, 3] and dtype float32; it must be float32 [3, 32, 3]",
+      { conv_state = conv_state, state = state, length = 5, batch = 3 })
+    refuses("state is a tensor of shape [2, 4, 5, 3] and dtype float32; it must be float32 [2, 4, 3, 5]",
+      { conv_state = conv_state, state = state:transpose(3, 4), length = 5 })
+    refuses("state is a tensor of shape [2, 4, 3, 5] and dtype int64; it must be float32 [2, 4, 3, 5]",
+      { conv_state = conv_state, state = state:long(), length = 5 })
+    refuses("length is nil; it must be", { conv_state = conv_state, state = state })
+    refuses("length is given without conv_state and state; give all three, or none", { length = 5 })
+  end)
+
   it("computes what plain loops compute", function()
     for _, n in ipairs { 1, 3, 70 } do
       local m, x = small(), heed.randn(n, 10)
@@ -174,6 +208,24 @@ describe("nn.GatedDeltaNet", function()
     assert.is_true(state:equal(cache.state))
   end)
 
+  it("refuses a cache that a hook used during the call", function()
+    heed.manual_seed(3)
+    local m = nn.GatedDeltaNet(8, 2):eval()
+    local cache, x, busy = m:new_cache(), heed.randn(1, 3, 8), false
+    local hook = m.conv1d:register_forward_hook(function()
+      if busy then return end
+      busy = true
+      m(x, { cache = cache })
+    end)
+    fails("GatedDeltaNet: the cache was used by another call during the forward pass; give each call a cache of its " ..
+      "own", m, x, { cache = cache })
+    hook:remove()
+    local fresh = m:new_cache()
+    m(x, { cache = fresh })
+    assert.are.equal(3, cache.length)
+    assert.is_true(m(x, { cache = cache }):equal(m(x, { cache = fresh })))
+  end)
+
   it("works with weights of bfloat16, and in a training loop", function()
     local m, x = small(), heed.randn(1, 20, 10)
     local y = m(x)
@@ -222,6 +274,13 @@ GatedDeltaNet(
     other(x, { cache = cache })
     fails("GatedDeltaNet: cache is one of a module with other sizes; use this module's new_cache", m, x,
       { cache = cache })
+    fails("reorder: indices[1] is the number 1.5; it must be an integer", cache.reorder, cache, { 1.5 })
+    fails("reorder: element 2 of indices is 3; it must be from 1 to 2, the batch size", cache.reorder, cache, { 1, 3 })
+    fails("reorder: element 1 of indices is -1; it must be from 1 to 2, the batch size", cache.reorder, cache, { -1 })
+    fails("reorder: indices is a tensor of shape [0] and dtype int64; it must be a list of items of the batch",
+      cache.reorder, cache, {})
+    fails("reorder: element 1 of indices is 3; it must be from 1 to 2, the batch size", cache.reorder, m:new_cache(2),
+      { 3 })
     fails("new_cache: batch is the number 0; it must be an integer, at least 1", m.new_cache, m, 0)
     fails("a heed.StateCache has no field 'size'; it has length, batch, conv_state, state, clone, reset and reorder",
       function() return cache.size end)

@@ -1,5 +1,5 @@
--- Masks as values where items differ in length: packed sequences, and caches whose items have different tokens. Each item
--- must give what it gives alone with the same mask in dense form.
+-- Masks as values where items differ in length: packed sequences, and caches whose items have different tokens. Each
+-- item must give what it gives alone with the same mask in dense form.
 
 local heed = require "heed"
 local nn = heed.nn
@@ -37,8 +37,9 @@ describe("masks as values of packed sequences", function()
     for name, value in pairs(options or {}) do given[name] = value end
     local y, info = heed.varlen_attention(q, k, v, given)
     each(lengths, function(i, n, first)
-      local own, own_info = heed.scaled_dot_product_attention(item_of(q, first, n), item_of(k, starts[i], key_lengths[i]),
-        item_of(v, starts[i], key_lengths[i]), { attn_mask = dense_of(i, n, first), need_lse = true })
+      local own, own_info = heed.scaled_dot_product_attention(item_of(q, first, n),
+        item_of(k, starts[i], key_lengths[i]), item_of(v, starts[i], key_lengths[i]),
+        { attn_mask = dense_of(i, n, first), need_lse = true })
       close(item_of(y, first, n), own)
       close(info.lse:narrow(2, first + 1, n), own_info.lse)
     end)
@@ -46,7 +47,7 @@ describe("masks as values of packed sequences", function()
 
   for name, mask in pairs {
     causal = heed.mask.causal(), window = heed.mask.window(2, 1), prefix = heed.mask.prefix(2),
-    ["prefix within a window"] = heed.mask.prefix(2) & heed.mask.window(3, 0),
+    ["prefix within a window"] = heed.mask.prefix(2):both(heed.mask.window(3, 0)),
   } do
     it("count positions within each sequence: " .. name, function()
       check(mask, function(i, n) return mask:dense(n, key_lengths[i], key_lengths[i] - n) end)
@@ -69,7 +70,7 @@ describe("masks as values of packed sequences", function()
     heed.enable_grad(function()
       local a, b, c = heed.randn(9, 2, 4), heed.randn(9, 2, 4), heed.randn(9, 2, 4)
       for _, x in ipairs { a, b, c } do x:requires_grad_(true) end
-      local mask = heed.mask.prefix(1) & heed.mask.window(2, 2)
+      local mask = heed.mask.prefix(1):both(heed.mask.window(2, 2))
       assert.is_true(heed.autograd.gradcheck(function(x, y, z)
         return heed.varlen_attention(x, y, z, { lengths = lengths, attn_mask = mask })
       end, { a, b, c }))
@@ -107,7 +108,7 @@ describe("masks as values of a cache whose items differ", function()
     local options = { d_in = 12, d_out = 12, num_heads = 2, context_length = 40, dropout = 0, window = settings.window }
 
     it("apply to the tokens of each item: " .. name, function()
-      local m, mask = nn.MultiHeadAttention(options):eval(), heed.mask.prefix(2) & heed.mask.window(4, 0)
+      local m, mask = nn.MultiHeadAttention(options):eval(), heed.mask.prefix(2):both(heed.mask.window(4, 0))
       local cache, singles = begun(m)
       local x = heed.randn(sum(added), 12)
       local y = m(x, { cache = cache, lengths = added, attn_mask = mask })

@@ -385,27 +385,6 @@ describe("a boolean mask", function()
   end)
 end)
 
-describe("the text of a mask", function()
-  it("is its rule and a picture of blocks", function()
-    assert.equal([[
-heed.mask.documents(2) & causal(), 5 x 5, 64.00% hidden
-██········
-████······
-····██····
-····████··
-····██████]], tostring(mask.documents { 2, 3 }:both(mask.causal())))
-    assert.equal([[
-heed.mask.documents(2), 32 x 32, 37.50% hidden, in blocks of 2
-]] .. ("████████████████████████········\n"):rep(12) .. ("························████████\n"):rep(3)
-      .. "························████████", tostring(mask.documents { 24, 8 }))
-    assert.truthy(tostring(mask.causal()):find("^heed%.mask%.causal%(%), 16 x 16, 46%.88%% hidden\n██··"))
-    assert.truthy(tostring(mask.window(20)):find "window%(20%), 80 x 80")
-    assert.truthy(tostring(mask.prefix(30)):find "prefix%(30%), 60 x 60")
-    assert.truthy(tostring(mask.tree {}):find "tree%(0%), ")
-    assert.truthy(tostring(mask.documents { 3, 3, 10, 10 }):find("░░", 1, true))
-  end)
-end)
-
 describe("masks are refused", function()
   it("with values that make no mask", function()
     fails("mask.window: left and right are missing; give at least one of them, as in window(128, 0)", mask.window)
@@ -414,8 +393,8 @@ describe("masks are refused", function()
     fails("mask.window: left is the number 1.5; it must be an integer", mask.window, 1.5)
     fails("mask.prefix: n is -1; it must be at least 0", mask.prefix, -1)
     fails("mask.prefix: n is the number 0.5; it must be an integer", mask.prefix, 0.5)
-    fails("mask.documents: length 2 is -3; it must be at least 0", mask.documents, { 4, -3 })
-    fails("mask.documents: lengths is [2, 1]; it must have one dimension", mask.documents, { { 1 }, { 2 } })
+    fails("mask.documents: element 2 of lengths is -3; it must be at least 0", mask.documents, { 4, -3 })
+    fails("mask.documents: lengths is [2, 1]; it must be [b], one for each sequence", mask.documents, { { 1 }, { 2 } })
     fails("mask.tree: the parent of node 2 is 3; it must be an earlier node, or 0 for a root", mask.tree, { 0, 3, 1 })
     fails("mask.tree: the parent of node 1 is 1; it must be 0, as the first node is a root", mask.tree, { 1 })
     fails("mask.tree: the parent of node 2 is -1; it must be an earlier node, or 0 for a root", mask.tree, { 0, -1 })

@@ -11,8 +11,8 @@ local function document(owner, name)
 end
 
 local FILES = {
-  "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "attention", "steps", "models", "decoders",
-  "layers", "transformers", "functional", "losses", "hooks",
+  "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "built_in", "attention", "attention_functions",
+  "steps", "models", "decoders", "layers", "transformers", "functional", "losses", "hooks",
   "wordpiece", "bert", "gpt2", "llama", "mask", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
 }
 for _, name in ipairs(FILES) do

@@ -51,7 +51,7 @@ end
 
 local function annotated()
   local names = {}
-  for _, file in ipairs { "heed", "tensor", "elementwise", "ops", "views", "random" } do
+  for _, file in ipairs { "heed", "tensor", "elementwise", "ops", "attention_functions", "views", "random" } do
     for line in io.lines("lua/heed/meta/" .. file .. ".lua") do
       local name = line:match("^function %w+[.:]([%w_]+)%(") or line:match("^%w+%.([%w_]+) = ")
         or line:match("^%-%-%-@field ([%w_]+) fun%(") -- a name that is a word of Lua

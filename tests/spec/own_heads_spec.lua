@@ -47,6 +47,19 @@ describe("a module in Lua in a head", function()
   end)
 end)
 
+describe("a head with a hook", function()
+  it("takes masks for each head, and mask values of packed sequences", function()
+    local w = nn.MultiHeadAttentionWrapper(4, 2, 6, 0, 2)
+    local x, packed = heed.randn(5, 4), { lengths = { 3, 2 }, attn_mask = heed.mask.prefix(2) }
+    local of_heads = heed.mask.intervals(heed.tensor({ { { { 1, 2 } } }, { { { 2, 5 } } } }, { dtype = "int64" }))
+    local calls, expected = { packed, { attn_mask = of_heads }, { attn_mask = of_heads:dense(5, 5) } }, {}
+    for i, options in ipairs(calls) do expected[i] = w(x, options):to_string() end
+    w.heads[2]:register_forward_hook(function() end)
+    for i, options in ipairs(calls) do assert.are.equal(expected[i], w(x, options):to_string()) end
+    assert.has_error(function() w(x, { attn_mask = heed.ones(3, 5, 5):bool() }) end)
+  end)
+end)
+
 describe("a forward pass with modules in Lua", function()
   it("that has failed cannot go on", function()
     local primitives = require "heed.core".modules

@@ -66,10 +66,12 @@ describe("attention of packed sequences", function()
   before_each(function() heed.manual_seed(7) end)
   after_each(function() heed.set_grad_enabled(false) end)
 
+  -- Few queries on many keys are computed another way.
+  local few, many = { 1, 0, 3, 2 }, { 300, 5, 70, 2 }
   for name, make in pairs(OPTIONS) do
-    it("gives what each sequence gives alone, and so do its gradients, " .. name, function()
-      local q, k, v = operands(LENGTHS, KEY_LENGTHS)
-      local options = make(sum(LENGTHS), 70)
+    local function check(lengths, key_lengths, longest)
+      local q, k, v = operands(lengths, key_lengths)
+      local options = make(sum(lengths), longest)
       local inputs = { q, k, v, options.attn_mask, options.alibi_slopes or options.attn_mask and nil, options.sinks }
       local wanted = {}
       for i = 1, 6 do
@@ -77,15 +79,20 @@ describe("attention of packed sequences", function()
       end
       heed.set_grad_enabled(true)
       if options.dropout_p then options.generator = heed.Generator(3) end
-      local packed = heed.varlen_attention(q, k, v, merged(options, { lengths = LENGTHS, key_lengths = KEY_LENGTHS }))
+      local packed = heed.varlen_attention(q, k, v, merged(options, { lengths = lengths, key_lengths = key_lengths }))
       if options.dropout_p then options.generator = heed.Generator(3) end
-      local alone = one_by_one(q, k, v, options, LENGTHS, KEY_LENGTHS)
+      local alone = one_by_one(q, k, v, options, lengths, key_lengths)
       close(alone, packed, 2e-6)
       local dy = heed.randn(packed.shape)
       local expected = heed.autograd.grad((alone * dy):sum(), wanted)
       for i, gradient in ipairs(heed.autograd.grad((packed * dy):sum(), wanted)) do
         close(expected[i], gradient, 2e-5)
       end
+    end
+
+    it("gives what each sequence gives alone, and so do its gradients, " .. name, function()
+      check(LENGTHS, KEY_LENGTHS, 70)
+      check(few, many, 300)
     end)
   end
 
@@ -145,11 +152,11 @@ describe("attention of packed sequences", function()
       { lengths = { 1, 4 }, key_lengths = { 1, 5 } })
     refuses("lengths is [2] and key_lengths is [3]; their sizes must be equal",
       { lengths = { 1, 4 }, key_lengths = { 1, 2, 2 } })
-    refuses("lengths of sequence 2 is -1; it must be at least 0", { lengths = { 6, -1 } })
+    refuses("element 2 of lengths is -1; it must be at least 0", { lengths = { 6, -1 } })
     refuses("lengths[1] is the number 2.5; it must be an integer", { lengths = { 2.5, 2.5 } })
     refuses("lengths is bool; it must be int64, or float32 with whole values",
       { lengths = heed.ones(5, { dtype = "bool" }) })
-    refuses("lengths is [1, 1]; it must be [b], the length of each sequence", { lengths = { { 5 } } })
+    refuses("lengths is [1, 1]; it must be [b], one for each sequence", { lengths = { { 5 } } })
     refuses("lengths and kv_lengths are given; give only one of them, because packed sequences have no padding and " ..
       "no past", { lengths = { 5 }, kv_lengths = { 5 } })
     refuses("attn_mask is [5, 4] and must broadcast to [4, 5, 3]; its size 4 of dimension 2 must be 1 or 3",
@@ -211,12 +218,12 @@ describe("pack and unpack", function()
   it("refuse lengths that do not fit", function()
     local x = heed.randn(3, 5, 2)
     raises("pack: x is [3, 5, 2] and lengths is [2]; their first sizes must be equal", function() x:pack { 1, 2 } end)
-    raises("pack: lengths of sequence 3 is 6; it must be at most 5", function() x:pack { 1, 2, 6 } end)
+    raises("pack: element 3 of lengths is 6; it must be at most 5", function() x:pack { 1, 2, 6 } end)
     raises("pack: lengths[3] is the number 1.5; it must be an integer", function() x:pack { 1, 2, 1.5 } end)
     raises("pack: x is [3]; it must be [b, n, ...]", function() heed.ones(3):pack { 1 } end)
     raises("unpack: lengths add up to 6 and x is [7, 2]; they must add up to 7, its tokens",
       function() x:pack(t):unpack { 5, 0, 1 } end)
-    raises("unpack: lengths of sequence 1 is 5; it must be at most 3", function() x:pack(t):unpack(t, 3) end)
+    raises("unpack: element 1 of lengths is 5; it must be at most 3", function() x:pack(t):unpack(t, 3) end)
   end)
 end)
 

@@ -271,7 +271,9 @@ describe("the pages", function()
 
   it("name every option of attention", function()
     local page = support.read "docs/attention.md"
-    local files = { AttentionOptions = "ops", MultiHeadAttentionOptions = "attention", ForwardOptions = "nn" }
+    local files = {
+      AttentionOptions = "attention_functions", MultiHeadAttentionOptions = "attention", ForwardOptions = "nn",
+    }
     for class, file in pairs(files) do
       local annotations = support.read("lua/heed/meta/" .. file .. ".lua")
       local fields = annotations:match("%-%-%-@class heed%." .. class .. "[^\n]*\n(.-)\n\n")

@@ -83,6 +83,12 @@ describe("a cache with a prefix", function()
     local x, bias = heed.randn(3, 2, 6), heed.randn(3, 1, 2, 22)
     local y = m(x, { cache = cache:clone(), attn_mask = bias })
     for i = 1, 3 do close(m(x[i], { cache = singles[i]:clone(), attn_mask = bias[i] }), y[i]) end
+    local values = { heed.mask.window(4), heed.mask.documents { 7, 15 },
+      heed.mask.intervals { { { 3, 5 }, { 9, 21 } }, { { 1, 0 }, { 2, 22 } } } }
+    for _, value in ipairs(values) do
+      y = m(x, { cache = cache:clone(), attn_mask = value })
+      for i = 1, 3 do close(m(x[i], { cache = singles[i]:clone(), attn_mask = value }), y[i]) end
+    end
     local z, info = m(x, { cache = cache, need_weights = true })
     for i = 1, 3 do
       local own, other = m(x[i], { cache = singles[i], need_weights = true })

@@ -204,7 +204,7 @@ describe("a cache whose items differ rejects", function()
       return function() m(of or x, { cache = cache, lengths = lengths }) end
     end
     raises("MultiHeadAttention: lengths add up to 4 and x is [5, 6]; they must add up to 5, its tokens", with { 1, 3 })
-    raises("MultiHeadAttention: lengths of sequence 1 is -1; it must be at least 0", with { -1, 6 })
+    raises("MultiHeadAttention: element 1 of lengths is -1; it must be at least 0", with { -1, 6 })
     raises("MultiHeadAttention: lengths is [3]; it must be [2], one for each batch item", with { 1, 1, 3 })
     raises("MultiHeadAttention: x is [2, 2, 6] and lengths are given; it must be [total, 6]",
       with({ 2, 2 }, heed.randn(2, 2, 6)))

@@ -202,9 +202,10 @@ describe("any function with any arguments", function()
     local limit = "ulimit -v 6000000 2>/dev/null; "
     if support.build:find "asan" then limit = "" end -- it reserves the address space itself
     local script = support.quote(support.top .. "/tests/fuzz/api_fuzz.lua")
+    local count = support.nightly(100000, 5000)
     for seed = 1, 3 do
-      local result = support.run(("%s%s %s %d 5000"):format(limit, support.heed, script, seed))
-      assert.equal("5000 calls, 0 poor messages\n", result.out)
+      local result = support.run(("%s%s %s %d %d"):format(limit, support.heed, script, seed, count))
+      assert.equal(count .. " calls, 0 poor messages\n", result.out)
       assert.equal(0, result.code)
     end
   end)

@@ -250,11 +250,21 @@ local GatedDeltaNet = {}
 ---@nodiscard
 function nn.GatedDeltaNet(hidden_size, num_value_heads, num_key_heads, key_head_dim, value_head_dim) end
 
----An empty cache for m(x, {cache = cache}), which continues the sequences of earlier calls.
----@param batch? integer|{ batch: integer? } 1 by default
+---@class heed.StateCacheOptions
+---@field batch? integer 1 by default, or that of state
+---@field conv_state? heed.Tensor [b, channels, k - 1] of a cache to go on with, a loaded one for instance
+---@field state? heed.Tensor [b, h, d, dv] of that cache
+---@field length? integer of that cache
+
+---A cache for m(x, {cache = cache}), which continues the sequences of earlier calls. It is empty, or has the states of
+---another one, whose three fields are then given.
+---@param batch? integer|heed.StateCacheOptions
+---@param conv_state? heed.Tensor|heed.StateCacheOptions
+---@param state? heed.Tensor|heed.StateCacheOptions
+---@param length? integer|heed.StateCacheOptions
 ---@return heed.StateCache
 ---@nodiscard
-function GatedDeltaNet:new_cache(batch) end
+function GatedDeltaNet:new_cache(batch, conv_state, state, length) end
 
 ---What a GatedDeltaNet remembers of the tokens so far: always as much memory, however many they are. A forward pass that
 ---fails leaves it unchanged.

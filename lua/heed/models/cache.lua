@@ -5,6 +5,7 @@ local core = require "heed.core"
 local E = require "heed.nn.entries"
 local options_of, reset_cache, fail = core.modules.options, core.modules.reset_cache, E.fail
 local save_caches, load_caches = core.modules.save_caches, core.modules.load_caches
+local check_truncate, indices_of = core.modules.check_truncate, core.modules.indices
 
 -- Keys of the raw fields: the caches of the layers, the number of tokens of each batch item in all of them, and whether
 -- this is a draft. After a pass that failed halfway, some layers hold more tokens; they are truncated before the next.
@@ -81,8 +82,10 @@ end
 --- Keeps the first n tokens only, of all items or n[i] of item i.
 function methods.truncate(self, n)
   local layers = check_self(self, "truncate")
+  if E.kind(n) == "tensor" or type(n) == "table" then n = indices_of(n, "truncate", "lengths") end
   for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
-  for _, layer in ipairs(layers) do layer:truncate(n) end -- the first one raises, and nothing has changed
+  for _, layer in ipairs(layers) do check_truncate(layer, n) end -- their windows may differ
+  for _, layer in ipairs(layers) do layer:truncate(n) end
   self[LENGTHS] = layers[1].lengths
   return self
 end
@@ -100,13 +103,11 @@ end
 --- Batch item i becomes a copy of item indices[i]. Works on copies, so that a failure halfway changes nothing.
 function methods.reorder(self, indices)
   local before = check_self(self, "reorder")
-  self[LAYERS] = cloned(before, function(layer) layer:reorder(indices) end)
+  indices = indices_of(indices, "reorder", "indices")
+  local layers, lengths = cloned(before, function(layer) layer:reorder(indices) end), {}
+  for i, from in ipairs(indices:tolist()) do lengths[i] = self[LENGTHS][from] end
+  self[LAYERS], self[LENGTHS] = layers, lengths
   for _, layer in ipairs(before) do layer:release() end
-  local lengths = {}
-  for i, from in ipairs(core.modules.indices(indices, "reorder", "indices"):tolist()) do
-    lengths[i] = self[LENGTHS][from]
-  end
-  self[LENGTHS] = lengths
   return self
 end
 

@@ -91,10 +91,10 @@ local function logits_of(self, ids, options, cache, kept)
   return logits, found
 end
 
---- Logits [b, n, v] of ids [b, n], or [n, v] of ids [n]; only those of the last logits_to_keep tokens if that is given.
+--- Logits [b, n, v] of ids [b, n], or [n, v] of ids [n]; only those of the last logits_to_keep tokens if it is given.
 --- kv_lengths [b]: ids behind these lengths are padding. Without a cache it costs nothing, and its logits are 0.
---- lengths [b]: ids [total] are the ids of b texts, one after another, or with a cache the new ones of its items. The
---- logits are [total, v], or [b * logits_to_keep, v].
+--- lengths [b]: ids [total] are the ids of b texts, one after another, or with a cache the new ones of its items:
+--- logits [total, v], or [b * logits_to_keep, v].
 --- need_weights adds a second result, where info.layers[i] holds the intermediate results of attention in layer i.
 function Decoder:forward(ids, ...)
   local name, config = E.class_name(self), self.config
@@ -142,8 +142,9 @@ function Decoder:new_cache(...)
 end
 
 --- The cache that cache:save wrote, for this model: no token is computed again. Or nil and a message.
-function Decoder:load_cache(path)
+function Decoder:load_cache(path, ...)
   E.check_self(self, "load_cache")
+  options_of("load_cache", {}, 3, self, path, ...)
   return caches.load(attentions_of(self), path)
 end
 

@@ -1,6 +1,7 @@
 --- nn.GatedDeltaNet: the linear attention of Qwen3-Next, a gated delta rule between projections, a causal convolution
 --- and a gated norm. Parameters have the names and shapes of transformers' Qwen3NextGatedDeltaNet. arXiv:2412.06464.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local F = require "heed.nn.functional"
@@ -120,9 +121,13 @@ function GatedDeltaNet:forward(x, ...)
   end
   local rows = x.ndim == 2 and x:unsqueeze(1) or x
   local b, n = rows:size(1), rows:size(2)
-  if cache ~= nil then check_cache(self, cache, b) end
+  local past_conv, past
+  if cache ~= nil then
+    check_cache(self, cache, b)
+    past_conv, past = cache.conv_state, cache.state
+  end
   local joined, z, write, forget = project(self, rows)
-  local mixed, conv_state = self.conv1d(joined, cache and cache.conv_state)
+  local mixed, conv_state = self.conv1d(joined, past_conv)
   mixed = mixed:transpose(2, 3)
   local keys = self.num_key_heads * self.key_head_dim
   local values, group = self.num_value_heads * self.value_head_dim, self.num_value_heads / self.num_key_heads
@@ -135,20 +140,49 @@ function GatedDeltaNet:forward(x, ...)
   local decay = -self.A_log:exp() * F.softplus(forget + self.dt_bias)
   local y, state = q:transpose(2, 3):linear_attention(k:transpose(2, 3), v:transpose(2, 3), {
     rule = "gated_delta", decay = decay:transpose(2, 3), beta = write:sigmoid():transpose(2, 3),
-    past_state = cache and cache.state,
+    past_state = past,
   })
   y = (self.norm(y:transpose(2, 3))) * z:view(b, n, self.num_value_heads, self.value_head_dim):silu()
   y = self.out_proj(y:reshape(b, n, values))
   if x.ndim == 2 then y = y:squeeze(1) end
-  if cache ~= nil then caches.advance(cache, n, conv_state:detach(), state:detach()) end
+  if cache ~= nil then
+    if cache.batch ~= b or not rawequal(cache.state, past) then
+      E.fail("%s: the cache was used by another call during the forward pass; give each call a cache of its own", CLASS)
+    end
+    caches.advance(cache, n, conv_state:detach(), state:detach())
+  end
   return y
 end
 
---- A cache for `batch` sequences, with which forward continues them token by token.
+local function check_state(name, state, ...)
+  if E.kind(state) ~= "tensor" then
+    E.reject("new_cache", name, state, "a tensor; conv_state and state are given together, as another cache has them")
+  end
+  local sizes = { ... }
+  local same = state.ndim == #sizes and state.dtype == "float32"
+  for i = 1, #sizes do same = same and state:size(i) == sizes[i] end
+  if not same then
+    E.reject("new_cache", name, state, "float32 [" .. ("%d, "):rep(#sizes - 1) .. "%d]", compat.unpack(sizes))
+  end
+end
+
+--- A cache for `batch` sequences, with which forward continues them token by token. conv_state and state are those of a
+--- cache that it goes on with, after `length` tokens.
 function GatedDeltaNet:new_cache(...)
   E.check_self(self, "new_cache")
-  local batch = options("new_cache", { "batch" }, 2, self, ...)
-  return caches.new(E.size(batch, 1, "new_cache", "batch"))
+  local names = { "batch", "conv_state", "state", "length" }
+  local batch, conv_state, state, length = options("new_cache", names, 2, self, ...)
+  local given = conv_state ~= nil or state ~= nil
+  local first = E.kind(state) == "tensor" and state.ndim > 0 and state:size(1) or 1
+  batch = E.size(batch, first, "new_cache", "batch")
+  if not given then
+    if length ~= nil then E.fail "new_cache: length is given without conv_state and state; give all three, or none" end
+    return caches.new(batch)
+  end
+  local weight = self.conv1d.weight
+  check_state("conv_state", conv_state, batch, weight:size(1), weight:size(-1) - 1)
+  check_state("state", state, batch, self.num_value_heads, self.key_head_dim, self.value_head_dim)
+  return caches.new(batch, conv_state:detach(), state:detach(), E.size(length, nil, "new_cache", "length"))
 end
 
 function GatedDeltaNet:extra_repr()

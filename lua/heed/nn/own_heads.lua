@@ -3,7 +3,6 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
-local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local forward_options = require "heed.nn.forward_options"
 local primitives = core.modules
@@ -12,6 +11,7 @@ local TAPS = { "scores", "weights", "dropped_weights", "queries", "keys", "value
 
 --- The part for head i of a mask that broadcasts to [b, h, n, s].
 local function mask_of(mask, i, h)
+  if primitives.is_mask(mask) then return primitives.mask_of_head(mask, i, h, "MultiHeadAttentionWrapper") end
   if mask == nil or mask.ndim < 3 then return mask end
   local size = mask:size(-3)
   if size ~= 1 and size ~= h then
@@ -65,15 +65,11 @@ end
 
 --- The outputs of the heads, and their results by position.
 local function run(heads, x, options, need, positions)
-  local ys, infos, mask = {}, {}, options.attn_mask
-  if dense_mask.is_value(mask) then
-    local n = x.shape[x.ndim - 1]
-    mask = mask:dense(n, n)
-  end
+  local ys, infos = {}, {}
   for i, head in ipairs(heads) do
     local own = {}
     for name, value in pairs(options) do own[name] = value end
-    own.attn_mask = mask_of(mask, i, #heads)
+    own.attn_mask = mask_of(options.attn_mask, i, #heads)
     own.need_weights, own.need_lse = nil, nil
     local at = not positions and i or positions[i]
     if at then own.need_weights, own.need_lse = need, options.need_lse end

@@ -58,14 +58,17 @@ end
 --- Item i becomes a copy of item indices[i], as beam search needs it; the batch may get another size.
 function methods.reorder(self, indices)
   local values = values_of(self, "reorder")
-  local index = E.is_tensor(indices) and indices or core.tensor(indices, { dtype = "int64" })
-  if index.ndim ~= 1 then E.reject("reorder", "indices", indices, "a list of items of the batch") end
-  local conv_state, state = values.conv_state, values.state
-  if state then
-    conv_state, state = conv_state:index_select(1, index), state:index_select(1, index)
-  else
-    core.zeros(values.batch):index_select(1, index) -- checks them
+  local index = core.modules.indices(indices, "reorder", "indices")
+  if index.ndim ~= 1 or index:numel() == 0 then
+    E.reject("reorder", "indices", index, "a list of items of the batch")
   end
+  for i, item in ipairs(index:tolist()) do
+    if item < 1 or item > values.batch then
+      E.fail("reorder: element %d of indices is %d; it must be from 1 to %d, the batch size", i, item, values.batch)
+    end
+  end
+  local conv_state, state = values.conv_state, values.state
+  if state then conv_state, state = conv_state:index_select(1, index), state:index_select(1, index) end
   values.conv_state, values.state, values.batch = conv_state, state, index:numel()
   return self
 end

@@ -11,6 +11,7 @@
 
 #include "small.h"
 
+#include "attention_masks.h"
 #include "attention_products.h"
 
 /* ---- The two products of a strip ---- */

@@ -5,6 +5,7 @@
 
 #include "attention.h"
 #include "attention_blocks.h"
+#include "attention_masks.h"
 
 enum {
   BACK_ROWS = 96, /* queries of a block */

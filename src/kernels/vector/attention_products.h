@@ -38,8 +38,8 @@ V_INLINE void score_vectors(float *scores, const float *q, const float *keys, in
   }
 }
 
-/* out [ATTEND_STRIP, vectors] = out · factor + weights [ATTEND_STRIP, n] · values [n, vectors], whose rows are
- * value_row apart */
+/* out [ATTEND_STRIP, vectors] = out · factor + weights [ATTEND_STRIP, n] · values [n, vectors], whose rows
+ * are value_row apart */
 V_INLINE void value_vectors(float *out, const float *factor, const float *weights, const float *values,
                             ptrdiff_t value_row, int64_t n, int64_t columns, const int vectors) {
   vfloat x[ATTEND_STRIP][ATTEND_TILE_VECTORS];

@@ -34,7 +34,7 @@ static heed_status stack(heed_context *ctx, const heed_attention_taps *found, in
 
 /* Replaces a mask that broadcasts to [b, h, n, n], as MultiHeadAttention takes it, by its part for head i;
  * NULL stays NULL. */
-static heed_status mask_of_head(heed_module *m, const heed_tensor **mask, int i, int count,
+static heed_status wrapper_mask(heed_module *m, const heed_tensor **mask, int i, int count,
                                 heed_tensor *view) {
   const heed_tensor *all = *mask;
   if (all == NULL || all->ndim < 3) return HEED_OK;
@@ -118,7 +118,7 @@ static heed_status wrapper_forward(heed_module *m, const heed_tensor *x, const h
     heed_tensor mask;
     heed_mask *of_head = NULL;
     heed_forward_options own = *options;
-    if ((status = mask_of_head(m, &own.attn_mask, i, count, &mask)) != HEED_OK) goto done;
+    if ((status = wrapper_mask(m, &own.attn_mask, i, count, &mask)) != HEED_OK) goto done;
     if (options->mask != NULL) {
       status = heed__mask_of_head(options->mask, m->class->name, i, count, &of_head);
       if (status != HEED_OK) goto done;
@@ -177,6 +177,8 @@ static heed_status complete_wrapper(heed_context *ctx, heed_attention_config *co
     return heed__fail(ctx, HEED_ARGUMENT, "%s: num_heads is %lld; it must be at most %d", name,
                       (long long)config->num_heads, MAX_HEADS);
   }
+  config->num_kv_heads = config->num_heads;
+  config->head_dim = config->d_out;
   const int64_t shape[] = {config->num_heads, config->d_out};
   status = heed__check_shape(ctx, name, 2, shape, HEED_FLOAT32, NULL);
   return status == HEED_OK ? heed__check_softmax_dim(ctx, name, config->softmax_dim) : status;

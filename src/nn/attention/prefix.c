@@ -8,7 +8,8 @@
 bool heed__stages_keep_apart(const heed__attention_stages *p) {
   const heed__attention_module *a = (const heed__attention_module *)p->m;
   return p->options.cache->prefix > 0 && !p->options.cache->int4 && p->options.attn_mask == NULL &&
-         p->options.key_padding_mask == NULL && p->taps == NULL && p->dropout == 0 && !a->alibi;
+         p->options.mask == NULL && p->options.key_padding_mask == NULL && p->taps == NULL &&
+         p->dropout == 0 && !a->alibi;
 }
 
 /* A view of a part of the prefix without its batch dimension. */
@@ -48,7 +49,7 @@ heed_status heed__stages_prefix_begin(heed__attention_stages *p) {
 /* ---- Merging ---- */
 
 /* Rows of one head of one item: out = (out · e^lse + other · e^other_lse) / (e^lse + e^other_lse). */
-static void merge_rows(const heed__attention_stages *p, int64_t item, int64_t head) {
+static void merge_head(const heed__attention_stages *p, int64_t item, int64_t head) {
   const heed__stages_prefix *x = &p->prefix;
   const heed__attention_item *rows = &p->operands.items[item];
   const heed_tensor *out = &p->packed[1], *other = x->out;
@@ -71,7 +72,7 @@ static void merge_rows(const heed__attention_stages *p, int64_t item, int64_t he
 static bool run_merge(heed__attention_stages *p) {
   const int64_t heads = p->packed[1].shape[0];
   while (p->prefix.merged < p->operands.item_count * heads) {
-    merge_rows(p, heed__quotient(p->prefix.merged, heads), p->prefix.merged % heads);
+    merge_head(p, heed__quotient(p->prefix.merged, heads), p->prefix.merged % heads);
     if (++p->prefix.merged < p->operands.item_count * heads && heed__is_due(&p->m->context->pace))
       return false;
   }

@@ -153,19 +153,21 @@ heed_status heed__attention_check_forward(heed_module *m, const heed_tensor *x,
                                           const heed_forward_options *options) {
   const heed__attention_module *a = (const heed__attention_module *)m;
   heed__attention_stages p = {.m = m, .options = *options};
+  const bool no_heads = a->one_head && m->class != &heed__wrapper_class.base;
   const heed_status status = heed__stages_choose_tokens(&p, x);
   if (status != HEED_OK) return status;
-  for (int i = 0; i < 3; i++) { /* [b, h, n, d], [h, n, d] or, for one head, [b, n, d] or [n, d] */
+  for (int i = 0; i < 3; i++) { /* [b, h, n, d], [h, n, d] or, without heads, [b, n, d] or [n, d] */
     const heed_tensor *from = p.from[i];
     int64_t shape[4];
     int ndim = 0;
     if (from->ndim == 3) shape[ndim++] = from->shape[0];
-    if (!a->one_head) shape[ndim++] = i == 0 ? a->num_heads : a->num_kv_heads;
+    if (!no_heads) shape[ndim++] = i == 0 ? a->num_heads : a->num_kv_heads;
     shape[ndim++] = from->shape[from->ndim - 2];
     shape[ndim++] = a->head_dim;
     heed__header_on_stack(&p.view[i], HEED_FLOAT32, NULL, ndim, shape);
   }
   set_operands(&p);
+  p.operands.no_heads = no_heads;
   return heed__attention_check_operands(m->context, &p.operands);
 }
 
@@ -371,11 +373,6 @@ heed_status heed__attention_stage_begin(heed__attention_stages *p, int stage) {
   return status;
 }
 
-/* Whether queries or keys are normalised or rotated here; a norm that was applied elsewhere is NULL. */
-static bool has_shaping(const heed__attention_stages *p) {
-  return p->norm[0] != NULL || p->norm[1] != NULL || p->rotary;
-}
-
 static heed__linear_work *linear_of_stage(heed__attention_stages *p, int stage) {
   if (stage <= HEED__STAGE_VALUES) return &p->linear[stage];
   return stage == HEED__STAGE_OUT && p->out_proj != NULL ? &p->linear[3] : NULL;
@@ -395,7 +392,7 @@ heed_status heed__attention_stage_run(heed__attention_stages *p, int stage, bool
     *done = heed__linear_run(p->m->context, linear);
   else if (stage == HEED__STAGE_ATTENTION)
     return run_attention(p, done);
-  else if (stage == HEED__STAGE_SHAPE && has_shaping(p))
+  else if (stage == HEED__STAGE_SHAPE && heed__stages_has_shaping(p))
     return heed__stages_run_shape(p, done);
   else if (stage == HEED__STAGE_CACHE && p->spans)
     return heed__stages_run_cache(p, done);
@@ -439,30 +436,6 @@ void heed__attention_stages_end(heed__attention_stages *p, heed_status status) {
   for (int i = 0; i < p->retained_count; i++) heed_tensor_free(p->retained[i]);
   heed_mask_release(p->mask_reference);
   if (p->scratch == NULL) release_parts(p);
-}
-
-/* ---- Progress ---- */
-
-double heed__attention_stage_work(const heed__attention_stages *p, int stage) {
-  switch (stage) {
-  case HEED__STAGE_SHAPE: return has_shaping(p) ? 16 * (double)(p->view[0].numel + p->view[1].numel) : 0;
-  case HEED__STAGE_CACHE: return p->spans ? 16 * (double)(p->view[1].numel + p->view[2].numel) : 0;
-  case HEED__STAGE_ATTENTION: /* a causal module does half of it, but each takes longer than in a product */
-    return 2 * (double)p->view[0].numel *
-           (double)(p->spans ? p->span.length : p->operands.k->shape[p->operands.k->ndim - 2]);
-  case HEED__STAGE_OUT:
-    return p->out_proj == NULL ? 0
-                               : (double)p->heads->numel * (double)p->out_proj->slots[0].parameter->shape[0];
-  default:
-    return (double)p->projected[stage]->numel * (double)p->from[stage]->shape[p->from[stage]->ndim - 1];
-  }
-}
-
-double heed__attention_stage_progress(const heed__attention_stages *p, int stage) {
-  if (stage == HEED__STAGE_ATTENTION) return heed__attention_plan_progress(&p->plan);
-  if (stage == HEED__STAGE_OUT) return p->out_proj != NULL ? heed__linear_progress(&p->linear[3]) : 0;
-  if (stage <= HEED__STAGE_VALUES) return heed__linear_progress(&p->linear[stage]);
-  return heed__stages_pieces_progress(p, stage);
 }
 
 /* ---- All stages at once ---- */

@@ -107,7 +107,11 @@ heed_status heed__stages_copy(const heed__attention_stages *p, const heed_tensor
 /** A view of x [..., n, h · d] as [..., h, n, d]; for modules of one head unchanged. */
 void heed__stages_view_heads(heed_tensor *view, const heed_tensor *x, const heed__attention_module *a);
 
-/** The multiply-adds of a stage, and its progress from 0 to 1. */
+/** Whether the stage SHAPE has anything to do. */
+static inline bool heed__stages_has_shaping(const heed__attention_stages *p) {
+  return p->norm[0] != NULL || p->norm[1] != NULL || p->rotary;
+}
+/** The multiply-adds of a stage, and its progress from 0 to 1. (progress.c) */
 double heed__attention_stage_work(const heed__attention_stages *p, int stage);
 double heed__attention_stage_progress(const heed__attention_stages *p, int stage);
 
@@ -133,8 +137,8 @@ heed_status heed__stages_check_cache(const heed__attention_stages *p, const heed
  * (ragged.c) */
 HEED_MUST_USE
 heed_status heed__stages_begin_items(heed__attention_stages *p);
-/** Copies options.lengths, which were checked and whose cache was given, to p->added. Errors: ARGUMENT, SHAPE,
- * MEMORY. (ragged.c) */
+/** Copies options.lengths, which were checked and whose cache was given, to p->added. Errors: ARGUMENT,
+ * SHAPE, MEMORY. (ragged.c) */
 HEED_MUST_USE
 heed_status heed__stages_read_lengths(heed__attention_stages *p);
 /** Sets p->packed[1] from p->into. (ragged.c) */
