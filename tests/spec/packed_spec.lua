@@ -224,6 +224,9 @@ describe("pack and unpack", function()
     raises("unpack: lengths add up to 6 and x is [7, 2]; they must add up to 7, its tokens",
       function() x:pack(t):unpack { 5, 0, 1 } end)
     raises("unpack: element 1 of lengths is 5; it must be at most 3", function() x:pack(t):unpack(t, 3) end)
+    raises("unpack: n is 0; it must be at least 1, or nil for the largest length",
+      function() x:pack(t):unpack(t, 0) end)
+    assert.equal("heed.Size([2, 0, 3])", tostring(heed.zeros(0, 3):unpack({ 0, 0 }, 0).shape))
   end)
 end)
 
@@ -417,6 +420,7 @@ describe("lengths in PyTorch's modules", function()
     refuses("key_lengths add up to 6; they must add up to 5, the tokens of key",
       { lengths = { 5 }, key_lengths = { 6 } })
     refuses("key_lengths are given without lengths; give both", { key_lengths = { 5 } })
+    refuses("element 2 of lengths is -1; it must be at least 0", { lengths = { 6, -1 } })
     refuses("lengths[1] is the number 2.5; it must be an integer", { lengths = { 2.5, 2.5 } })
     refuses("lengths and need_weights are both given; packed sequences do not have it",
       { lengths = { 5 }, need_weights = true })
