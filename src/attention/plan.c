@@ -51,28 +51,20 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   return done;
 }
 
-/* With several workers, the longest tasks (the last rows, if causal) come first, so that all workers end at
- * about the same time. A single worker finishes a head before the next, while its keys and values are cached.
- */
-static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
-  const heed__attention_plan *p = argument;
-  const bool alone = p->work.slots == 1;
-  const int64_t head = alone ? i / p->blocks : i % p->heads;
-  const int64_t first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
-  const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
-  heed__attention_task task = p->task;
-  heed__attention_move(&task, p, head);
-  return run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area, p->work.pace,
-                  position);
-}
-
-/* A unit of items, or a task of a call in order, with its head's task. */
+/* A unit of items, or a task of a call, with its head's task. */
 typedef struct attention_step {
   int64_t item, head, first, last;
   heed__attention_task task;
 } attention_step;
 
-/* Moves to a unit or task; `item` is its item or an earlier one. */
+/* Sets the step's task from its head and rows. */
+static void move_to_rows(attention_step *s, const heed__attention_plan *p) {
+  heed__attention_move(&s->task, p, s->head);
+  s->task.first = s->first;
+  s->task.last = s->last;
+}
+
+/* Moves to a unit or task in order; `item` is its item or an earlier one. */
 static void move_step(attention_step *s, const heed__attention_plan *p, int64_t number, int64_t item) {
   if (p->items) {
     while (number >= p->items[item + 1].unit) item++;
@@ -88,7 +80,7 @@ static void move_step(attention_step *s, const heed__attention_plan *p, int64_t 
     s->last = p->query_length - s->first < p->rows ? p->query_length : s->first + p->rows;
   }
   s->item = item;
-  heed__attention_move(&s->task, p, s->head);
+  move_to_rows(s, p);
 }
 
 /* Makes step b, at `number`, the one that follows step a, if there is one. */
@@ -97,7 +89,32 @@ static void follow_step(attention_step *a, attention_step *b, const heed__attent
   a->task.soon = NULL;
   if (number >= end) return;
   move_step(b, p, number, a->item);
-  if (b->head != a->head) a->task.soon = &b->task;
+  a->task.soon = &b->task;
+}
+
+/* With several workers, the longest tasks (the last rows, if causal) come first, so that all workers end at
+ * about the same time. A single worker finishes a head before the next, while its keys and values are cached.
+ */
+static void move_to_task(attention_step *s, const heed__attention_plan *p, int64_t i) {
+  const bool alone = p->work.slots == 1;
+  s->head = alone ? i / p->blocks : i % p->heads;
+  s->first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
+  s->last = heed__min(p->query_length, s->first + p->rows);
+  move_to_rows(s, p);
+}
+
+/* The task that a worker gets next is most likely as many tasks later as there are workers. */
+static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__attention_plan *p = argument;
+  const int64_t soon = i + p->work.slots;
+  attention_step s = {.task = p->task}, next = {.task = p->task};
+  move_to_task(&s, p, i);
+  if (soon < p->blocks * p->heads) {
+    move_to_task(&next, p, soon);
+    s.task.soon = &next.task;
+  }
+  return run_rows(p, &s.task, s.head, s.first, s.last, NULL, p->scratch + (size_t)slot * p->area,
+                  p->work.pace, position);
 }
 
 /* Items: units_of_task units. */
@@ -373,12 +390,12 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   heed_status status = heed__attention_check(p);
   if (status) goto failed;
   const int64_t packed[] = {p->query_heads, operands->q->shape[operands->q->ndim - 2], p->value_size};
-  status = heed__result_begin(ctx, operands->function, &p->result, out, HEED_FLOAT32,
-                              operands->items ? 3 : p->ndim, operands->items ? packed : p->shape, false, 12,
-                              (const heed_tensor *const[]){
-                                  operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
-                                  o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
-                                  operands->v_scale, operands->lengths, operands->key_lengths});
+  status = heed__result_begin(
+      ctx, operands->function, &p->result, out, HEED_FLOAT32, operands->items ? 3 : p->ndim,
+      operands->items ? packed : p->shape, false, 12,
+      (const heed_tensor *const[]){operands->q, p->k, p->v, o->attn_mask, operands->key_padding_mask,
+                                   o->kv_lengths, o->alibi_slopes, o->sinks, operands->k_scale,
+                                   operands->v_scale, operands->lengths, operands->key_lengths});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
   if ((status = new_kept(p)) || (status = new_stats(p))) goto failed;
