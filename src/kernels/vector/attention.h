@@ -39,7 +39,7 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int64_t c = 0; c < columns; c += ATTEND_TILE)
-    value_tile(out + c, factor, a->scores, e->values + c, e->value_row, e->low, e->high, columns,
+    value_tile(out + c, factor, a->scores, e->values + c, e->value_row, e->weighed, e->high, columns,
                a->ahead, (columns - c) / V_LANES);
 }
 
@@ -344,7 +344,7 @@ static bool finite_between(const attend_work *a, const seen *e, key_range *known
 /* Whether all values that some rows of the strip see and others do not are finite: those before the keys that
  * all rows see, and those behind, with the known range of each. */
 static bool hides_finite(const attend_work *a, const seen *e, key_range known[2]) {
-  return finite_between(a, e, &known[0], e->low, heed__min(e->sure_first, e->high)) &&
+  return finite_between(a, e, &known[0], e->weighed, heed__min(e->sure_first, e->high)) &&
          finite_between(a, e, &known[1], e->sure_last, e->high);
 }
 

@@ -53,11 +53,11 @@ typedef struct attend_strip {
 
 /* The current block, and the keys low…high-1 of it that a strip sees, counted from the block's first. All
  * rows see keys sure_first…sure_last-1; for the others `bit` has a bit per row and key. All these bounds
- * except high are multiples of ATTEND_WORD. Only keys begin…count-1 are
+ * except high are multiples of ATTEND_WORD. No row sees keys low…weighed-1. Only keys begin…count-1 are
  * packed; no row of the task sees others. */
 typedef struct seen {
   int64_t first, begin, count;
-  int64_t low, sure_first, sure_last, high;
+  int64_t low, weighed, sure_first, sure_last, high;
   const float *values; /* [count, columns], rows value_row apart; only rows from `begin` on are set */
   ptrdiff_t value_row;
   uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];

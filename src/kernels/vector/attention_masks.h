@@ -1,5 +1,5 @@
-/* The keys of a block that a strip of rows sees, in the fused attention kernel (attention.h). All masks become
- * one bit per row and key, so for each strip a block is skipped, fully visible, or partly visible. */
+/* The keys of a block that a strip of rows sees, in the fused attention kernel (attention.h). All masks
+ * become one bit per row and key, so for each strip a block is skipped, fully visible, or partly visible. */
 #ifndef HEED_VECTOR_ATTENTION_MASKS_H
 #define HEED_VECTOR_ATTENTION_MASKS_H
 
@@ -133,6 +133,7 @@ static void trim(seen *e) {
     if (all[w] == 0xffffu && sure == w) sure = high;
   }
   e->low = e->sure_first = low * ATTEND_WORD;
+  e->weighed = heed__max(e->weighed, e->low);
   e->sure_last = sure * ATTEND_WORD;
   e->high = heed__min(e->high, high * ATTEND_WORD);
 }
@@ -232,6 +233,7 @@ static void see(const attend_work *a, seen *e, int64_t i0) {
   e->low = round_down(heed__max(from - e->first, e->begin), ATTEND_WORD);
   e->high = heed__min(to - e->first, e->count);
   if (e->high <= e->low) return;
+  e->weighed = heed__max(from - e->first, e->low);
   e->sure_first = round_up(heed__max(sure_from - e->first, e->begin), ATTEND_WORD);
   e->sure_last = round_down(heed__min(sure_to - e->first, e->count), ATTEND_WORD);
   for (int r = 0; t->bias && r < ATTEND_STRIP; r++)
