@@ -39,6 +39,7 @@ typedef struct attend_work {
   float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
   float *wide;     /* [V_LANES, d]: low-precision keys, widened */
   int64_t *packed; /* the first key of the packed block; -1: none is packed */
+  struct attend_ahead *ahead; /* attention_ahead.h */
 } attend_work;
 
 /* A strip's rows in the scratch. All strips whose keys are in one block share the same memory, which stays in
@@ -52,11 +53,11 @@ typedef struct attend_strip {
 
 /* The current block, and the keys low…high-1 of it that a strip sees, counted from the block's first. All
  * rows see keys sure_first…sure_last-1; for the others `bit` has a bit per row and key. All these bounds
- * except high are multiples of ATTEND_WORD. Only keys begin…count-1 are packed; no row of the task sees
- * others. */
+ * except high are multiples of ATTEND_WORD. No row sees keys low…weighed-1. Only keys begin…count-1 are
+ * packed; no row of the task sees others. */
 typedef struct seen {
   int64_t first, begin, count;
-  int64_t low, sure_first, sure_last, high;
+  int64_t low, weighed, sure_first, sure_last, high;
   const float *values; /* [count, columns], rows value_row apart; only rows from `begin` on are set */
   ptrdiff_t value_row;
   uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];
@@ -168,14 +169,6 @@ static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n
     const char *end = element_at(x, dtype, i * row + n);
     for (const char *p = element_at(x, dtype, i * row); p < end; p += HEED__ALIGNMENT) __builtin_prefetch(p);
   }
-}
-
-/* Prefetches the queries and outputs of the strip after s. */
-static void fetch_next(const heed__attention_task *t, const attend_strip *s) {
-  const int64_t next = t->first + s->row + ATTEND_STRIP, last = heed__min(next + ATTEND_STRIP, t->last);
-  if (t->q_column == 1) fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->head_size, next, last);
-  for (int64_t i = next; i < last && t->out_column == 1; i++)
-    for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
 }
 
 /* Packs the keys of a block in tiles, dimension by dimension; keys that do not exist become zeros. */
