@@ -198,30 +198,32 @@ static void pack_keys(const attend_work *a, const seen *e) {
 }
 
 /* Whether rows of values can be read where they are. */
-static bool are_values_aligned(const heed__attention_task *t, const seen *e, const void *first) {
+static bool are_values_aligned(const heed__attention_task *t, const void *first) {
   const ptrdiff_t line = HEED__ALIGNMENT / sizeof(float);
   return t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row % line == 0 &&
-         t->value_size % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
-         (uintptr_t)first % HEED__ALIGNMENT == 0;
+         t->value_size % V_LANES == 0 && (uintptr_t)first % HEED__ALIGNMENT == 0;
 }
 
-/* The values of a block in the layout that the kernel needs: where they are, or the scratch if they must be
- * packed. */
+/* The values of a block where rows from a multiple of ATTEND_WORD on can be read, without gaps: where they
+ * are, or the scratch if they must be packed. */
 static const float *values_of_block(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
-  const bool in_place = t->v_row == a->columns && are_values_aligned(t, e, first);
+  const bool in_place = t->v_row == a->columns && e->begin % ATTEND_WORD == 0 && are_values_aligned(t, first);
   return in_place ? first : a->values;
 }
 
-/* Packs the values of a block: rows are padded with zeros to whole vectors, and rows of zeros precede the
- * first one, back to a multiple of ATTEND_WORD. */
+/* Sets to 0 the rows of packed values that precede the first, back to a multiple of ATTEND_WORD. */
+static void pack_no_values(const attend_work *a, const seen *e) {
+  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
+    a->values[i] = 0.0f;
+}
+
+/* Packs the values of a block: rows are padded with zeros to whole vectors. */
 static void pack_values(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const int64_t tail = t->value_size % V_LANES;
-  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
-    a->values[i] = 0.0f;
   for (int64_t j = e->begin; j < e->count; j++) {
     float *to = a->values + j * a->columns;
     int64_t c = 0;
@@ -248,7 +250,7 @@ static void pack_values(const attend_work *a, const seen *e) {
 static void pack_block(const attend_work *a, seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
-  const bool in_place = are_values_aligned(t, e, first);
+  const bool in_place = are_values_aligned(t, first);
   e->values = in_place ? first : a->values;
   e->value_row = in_place ? t->v_row : (ptrdiff_t)a->columns;
   if (*a->packed == e->first) return;
