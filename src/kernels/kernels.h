@@ -130,7 +130,7 @@ typedef struct heed__attention_task {
   /* The largest score of each row and the sum of e^(score - largest), both with the sink, which counts even
    * in rows without visible keys; -inf and 0 without any; [l, 2]; or NULL */
   float *stats;
-  const struct heed__attention_task *soon; /* the next task, whose inputs may be prefetched; or NULL */
+  const struct heed__attention_task *soon; /* the next task, with its rows; may be prefetched; or NULL */
 } heed__attention_task;
 
 /** Row i of one of the maps. */
