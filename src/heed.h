@@ -1267,8 +1267,8 @@ typedef struct heed_kv_cache_config {
   heed_dtype dtype; /* FLOAT32 (set by heed_kv_cache_config_init), BFLOAT16, FLOAT16, or INT8. INT8 has a
                        float32 scale for each token and head, the largest magnitude / 127, so the error of an
                        element is at most half a scale; a row with nan or inf becomes nan */
-  int64_t bits;     /* 0: those of dtype; 4, with INT8: int4. Each row is turned by a Hadamard matrix of the
-                       largest power of two that divides head_dim, and rounded to 15 steps of a float32
+  int64_t bits;     /* 0: those of dtype; 4, with INT8: int4. Each row is multiplied by a Hadamard matrix of
+                       the largest power of two that divides head_dim, and rounded to 15 steps of a float32
                        scale, the largest magnitude / 7. The memory is half of INT8's; a step takes
                        longer, since it unpacks the rows */
   heed_kv_cache *prefix; /* a cache of batch 1 whose tokens all items begin with; NULL: none. They are shared,

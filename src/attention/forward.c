@@ -168,7 +168,7 @@ static heed_status attend_packed(heed_context *ctx, const heed__attention_operan
   heed__attention_operands own = *operands;
   const heed_tensor *const x[] = {operands->q, operands->k, operands->v};
   heed__result result = {0};
-  heed_tensor *turned[4] = {NULL}, *recorded = NULL;
+  heed_tensor *view[4] = {NULL}, *recorded = NULL;
   heed_status status = check_packed_operands(ctx, operands);
   if (status) return status;
   const heed_attention_options *o = &operands->options;
@@ -179,14 +179,14 @@ static heed_status attend_packed(heed_context *ctx, const heed__attention_operan
                          (const heed_tensor *const[]){x[0], x[1], x[2], o->attn_mask, o->alibi_slopes,
                                                       o->sinks, operands->lengths, operands->key_lengths});
   if (status) return status;
-  for (int i = 0; i < 3 && !status; i++) status = heed_transpose(ctx, x[i], 1, 2, &turned[i]);
-  if (!status) status = heed_transpose(ctx, result.tensor, 1, 2, &turned[3]);
-  own.q = turned[0];
-  own.k = turned[1];
-  own.v = turned[2];
-  if (!status) status = heed__attention(ctx, &own, &turned[3]);
+  for (int i = 0; i < 3 && !status; i++) status = heed_transpose(ctx, x[i], 1, 2, &view[i]);
+  if (!status) status = heed_transpose(ctx, result.tensor, 1, 2, &view[3]);
+  own.q = view[0];
+  own.k = view[1];
+  own.v = view[2];
+  if (!status) status = heed__attention(ctx, &own, &view[3]);
   status = heed__result_end(ctx, &result, status);
-  if (!status && ctx->recorder) status = heed_transpose(ctx, turned[3], 1, 2, &recorded);
+  if (!status && ctx->recorder) status = heed_transpose(ctx, view[3], 1, 2, &recorded);
   if (recorded && !*out) {
     *out = recorded;
     recorded = NULL;
@@ -198,7 +198,7 @@ static heed_status attend_packed(heed_context *ctx, const heed__attention_operan
   }
   heed_tensor_free(recorded);
   heed_tensor_free(none);
-  for (int i = 0; i < 4; i++) heed_tensor_free(turned[i]);
+  for (int i = 0; i < 4; i++) heed_tensor_free(view[i]);
   return status;
 }
 

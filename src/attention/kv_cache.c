@@ -32,11 +32,6 @@ static size_t row_bytes(const heed_tensor *part) {
   return (size_t)part->stride[2] * heed__element_bytes(part->dtype);
 }
 
-static char *row_at(const heed_tensor *part, int64_t item, int64_t head, int64_t row) {
-  const int64_t at = item * part->stride[0] + head * part->stride[1] + row * part->stride[2];
-  return part->data + (size_t)at * heed__element_bytes(part->dtype);
-}
-
 #define COPIED_ROWS ((int64_t)256) /* between cancellation checks */
 
 bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
@@ -49,8 +44,8 @@ bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_P
       for (int64_t row = 0; row < count; row += COPIED_ROWS) {
         const int64_t rows = count - row < COPIED_ROWS ? count - row : COPIED_ROWS;
         if (pace != NULL && heed__is_due(pace)) return false;
-        memcpy(row_at(to[i], to_item, head, to_first + row), row_at(from[i], from_item, head, first + row),
-               (size_t)rows * bytes);
+        memcpy(heed__kv_row_at(to[i], to_item, head, to_first + row),
+               heed__kv_row_at(from[i], from_item, head, first + row), (size_t)rows * bytes);
       }
     }
   }
@@ -210,8 +205,7 @@ heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out)
   heed_status status = heed__kv_cache_new_like(cache, "clone", &made);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
-    const int64_t held = cache->lengths[i] - cache->dropped[i];
-    if (!heed__kv_copy_rows(&cache->context->pace, made->part, 0, i, cache->part, 0, i, held))
+    if (!heed__kv_copy_rows(&cache->context->pace, made->part, 0, i, cache->part, 0, i, held_rows(cache, i)))
       status = heed__stopped(cache->context, "clone");
     made->lengths[i] = cache->lengths[i];
     made->dropped[i] = cache->dropped[i];

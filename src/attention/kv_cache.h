@@ -13,16 +13,20 @@ heed_status heed__kv_new_parts(const heed_kv_cache *c, const char *function, int
 static inline int64_t heed__kv_int4_bytes(int64_t d) {
   return d / 2 + d % 2;
 }
-/** Packs or unpacks `count` rows in int4 of all heads of an item, with their scales. False if stopped at a
- * cancellation check; pace NULL: never. (kv_int4.c) */
-bool heed__kv_recode_rows(const heed__pace *pace, bool packs, heed_tensor *const to[HEED__KV_PARTS],
-                          int64_t to_first, heed_tensor *const from[HEED__KV_PARTS], int64_t first,
-                          int64_t count, int64_t to_item, int64_t from_item);
+/** A row of a head of an item, in bytes. */
+static inline char *heed__kv_row_at(const heed_tensor *part, int64_t item, int64_t head, int64_t row) {
+  const int64_t at = item * part->stride[0] + head * part->stride[1] + row * part->stride[2];
+  return part->data + (size_t)at * heed__element_bytes(part->dtype);
+}
 /** Copies `count` rows of all heads of a batch item, from row `first` on, to those from `to_first` on. False
  * if stopped at a cancellation check; pace NULL: never. */
 bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_PARTS], int64_t to_first,
                         int64_t to_item, heed_tensor *const from[HEED__KV_PARTS], int64_t first,
                         int64_t from_item, int64_t count);
+/** The same, but packs or unpacks rows in int4. (kv_int4.c) */
+bool heed__kv_recode_rows(const heed__pace *pace, bool packs, heed_tensor *const to[HEED__KV_PARTS],
+                          int64_t to_first, int64_t to_item, heed_tensor *const from[HEED__KV_PARTS],
+                          int64_t first, int64_t from_item, int64_t count);
 /** An empty cache of the same sizes, and with the same prefix. Errors: MEMORY. (kv_cache.c) */
 HEED_MUST_USE
 heed_status heed__kv_cache_new_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out);

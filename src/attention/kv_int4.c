@@ -52,23 +52,17 @@ static void unpack_row(const uint8_t *restrict from, int8_t *restrict to, int64_
 
 enum { UNPACKED = 64 }; /* rows between cancellation checks */
 
-/* Row `row` of a head of an item, in bytes. */
-static char *int4_row(const heed_tensor *part, int64_t item, int64_t head, int64_t row) {
-  const int64_t at = item * part->stride[0] + head * part->stride[1] + row * part->stride[2];
-  return part->data + (size_t)at * heed__element_bytes(part->dtype);
-}
-
 bool heed__kv_recode_rows(const heed__pace *pace, bool packs, heed_tensor *const to[HEED__KV_PARTS],
-                          int64_t to_first, heed_tensor *const from[HEED__KV_PARTS], int64_t first,
-                          int64_t count, int64_t to_item, int64_t from_item) {
+                          int64_t to_first, int64_t to_item, heed_tensor *const from[HEED__KV_PARTS],
+                          int64_t first, int64_t from_item, int64_t count) {
   const int64_t heads = to[HEED__KV_KEYS]->shape[1];
   const int64_t d = (packs ? from : to)[HEED__KV_KEYS]->shape[3];
   for (int i = 0; i < HEED__KV_PARTS; i++) {
     for (int64_t head = 0; head < heads; head++) {
       for (int64_t row = 0; row < count; row++) {
         if (row % UNPACKED == 0 && pace != NULL && heed__is_due(pace)) return false;
-        char *const target = int4_row(to[i], to_item, head, to_first + row);
-        const char *const source = int4_row(from[i], from_item, head, first + row);
+        char *const target = heed__kv_row_at(to[i], to_item, head, to_first + row);
+        const char *const source = heed__kv_row_at(from[i], from_item, head, first + row);
         if (i >= HEED__KV_KEY_SCALES)
           *(float *)(void *)target = *(const float *)(const void *)source;
         else if (packs)

@@ -61,7 +61,7 @@ static bool make_item(heed__kv_span *span, heed_tensor *const from[HEED__KV_PART
   const heed__pace *pace = &cache->context->pace;
   const int64_t to = token - made_first(span, i);
   if (count <= 0) return true;
-  if (cache->int4) return heed__kv_recode_rows(pace, false, span->made, to, from, first, count, i, from_item);
+  if (cache->int4) return heed__kv_recode_rows(pace, false, span->made, to, i, from, first, from_item, count);
   return heed__kv_copy_rows(pace, span->made, to, i, from, first, from_item, count);
 }
 
@@ -137,7 +137,7 @@ heed_status heed__kv_span_begin(heed_kv_cache *cache, const char *function, int6
 static void store_made(heed__kv_span *span, int64_t to_first, int64_t first, int64_t count, int64_t i) {
   heed_kv_cache *cache = span->cache;
   if (cache->int4)
-    (void)heed__kv_recode_rows(NULL, true, cache->part, to_first, span->made, first, count, i, i);
+    (void)heed__kv_recode_rows(NULL, true, cache->part, to_first, i, span->made, first, i, count);
   else
     (void)heed__kv_copy_rows(NULL, cache->part, to_first, i, span->made, first, i, count);
 }

@@ -4,7 +4,9 @@
 #include <string.h>
 
 enum {
-  ROWS = 768,      /* of a task; each task packs the keys again, 1 % of its time */
+  ROWS = 768,        /* of a task; each task packs the keys again, 1 % of its time */
+  NARROW_ROWS = 192, /* where rows see up to NARROW keys by intervals: neighbouring heads stay cached */
+  NARROW = 512,
   LEAST_ROWS = 48, /* reduced to this at most, until there are TASKS tasks for each worker */
   TASKS = 4,
   SCALAR_SCORES = 24, /* up to this number of scores the scalar kernel is the fastest */
@@ -52,28 +54,20 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   return done;
 }
 
-/* With several workers, the longest tasks (the last rows, if causal) come first, so that all workers end at
- * about the same time. A single worker finishes a head before the next, while its keys and values are cached.
- */
-static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
-  const heed__attention_plan *p = argument;
-  const bool alone = p->work.slots == 1;
-  const int64_t head = alone ? i / p->blocks : i % p->heads;
-  const int64_t first = (p->blocks - 1 - (alone ? i % p->blocks : i / p->heads)) * p->rows;
-  const int64_t last = p->query_length - first < p->rows ? p->query_length : first + p->rows;
-  heed__attention_task task = p->task;
-  heed__attention_move(&task, p, head);
-  return run_rows(p, &task, head, first, last, NULL, p->scratch + (size_t)slot * p->area, p->work.pace,
-                  position);
-}
-
-/* A unit of items, or a task of a call in order, with its head's task. */
+/* A unit of items, or a task of a call, with its head's task. */
 typedef struct attention_step {
   int64_t item, head, first, last;
   heed__attention_task task;
 } attention_step;
 
-/* Moves to a unit or task; `item` is its item or an earlier one. */
+/* Sets the step's task from its head and rows. */
+static void move_to_rows(attention_step *s, const heed__attention_plan *p) {
+  heed__attention_move(&s->task, p, s->head);
+  s->task.first = s->first;
+  s->task.last = s->last;
+}
+
+/* Moves to a unit or task in order; `item` is its item or an earlier one. */
 static void move_step(attention_step *s, const heed__attention_plan *p, int64_t number, int64_t item) {
   if (p->items) {
     while (number >= p->items[item + 1].unit) item++;
@@ -89,7 +83,7 @@ static void move_step(attention_step *s, const heed__attention_plan *p, int64_t 
     s->last = p->query_length - s->first < p->rows ? p->query_length : s->first + p->rows;
   }
   s->item = item;
-  heed__attention_move(&s->task, p, s->head);
+  move_to_rows(s, p);
 }
 
 /* Makes step b, at `number`, the one that follows step a, if there is one. */
@@ -98,7 +92,31 @@ static void follow_step(attention_step *a, attention_step *b, const heed__attent
   a->task.soon = NULL;
   if (number >= end) return;
   move_step(b, p, number, a->item);
-  if (b->head != a->head) a->task.soon = &b->task;
+  a->task.soon = &b->task;
+}
+
+/* The longest tasks (the last rows, if causal) come first, so that all workers end at about the same time.
+ * The heads of the same rows follow each other: where tokens are the outer dimension, they share pages. */
+static void move_to_task(attention_step *s, const heed__attention_plan *p, int64_t i) {
+  const int64_t block = heed__quotient(i, p->heads);
+  s->head = i - block * p->heads;
+  s->first = (p->blocks - 1 - block) * p->rows;
+  s->last = heed__min(p->query_length, s->first + p->rows);
+  move_to_rows(s, p);
+}
+
+/* The task that a worker gets next is most likely as many tasks later as there are workers. */
+static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__attention_plan *p = argument;
+  const int64_t soon = i + p->work.slots;
+  attention_step s = {.task = p->task}, next = {.task = p->task};
+  move_to_task(&s, p, i);
+  if (soon < p->blocks * p->heads) {
+    move_to_task(&next, p, soon);
+    s.task.soon = &next.task;
+  }
+  return run_rows(p, &s.task, s.head, s.first, s.last, NULL, p->scratch + (size_t)slot * p->area,
+                  p->work.pace, position);
 }
 
 /* Items: units_of_task units. */
@@ -211,8 +229,21 @@ static int64_t count_tasks(heed__attention_plan *p, int64_t rows) {
   return p->items ? heed__attention_number_units(p, rows) : blocks_of(p, rows) * p->heads;
 }
 
+/* Whether rows see few keys from the beginning of their intervals to the end: the mean of some of them. */
+static bool is_narrow(const heed__attention_plan *p) {
+  const heed__attention_task *t = &p->task;
+  const int64_t step = p->query_length / 64 + 1;
+  int64_t keys = 0, rows = 0;
+  if (!t->intervals || p->scans) return false;
+  for (int64_t i = 0; i < p->query_length; i += step, rows++) {
+    const int32_t *x = heed__attention_intervals(t, i);
+    keys += x[2 * t->interval_count - 1] - x[0];
+  }
+  return keys <= rows * NARROW;
+}
+
 static int64_t rows_of_task(heed__attention_plan *p, int64_t workers) {
-  int64_t rows = ROWS;
+  int64_t rows = is_narrow(p) ? NARROW_ROWS : ROWS;
   while (rows > 6 && rows > heed__quotient(KEPT, p->head_size + p->value_size + 1)) rows /= 2;
   if (p->drops && rows > DRAWN / p->key_length) rows = DRAWN / p->key_length > 0 ? DRAWN / p->key_length : 1;
   while (workers > 1 && rows > LEAST_ROWS && count_tasks(p, rows) < TASKS * workers) rows /= 2;

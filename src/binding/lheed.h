@@ -349,8 +349,7 @@ int lheed_file_failed(lua_State *L, heed_status status);
 heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);
 heed_kv_cache *lheed_opt_cache(lua_State *L, int idx, const char *function, const char *name);
 /** The option attn_mask at idx: a tensor, or NULL for nil and for a heed.Mask, which *mask receives.
- * (lmask.c)
- */
+ * (lmask.c) */
 const heed_tensor *lheed_opt_attn_mask(lua_State *L, int idx, const char *function, const heed_mask **mask);
 
 /** A window {left =, right =} of attention, or nil. Allocates. (llayers.c) */
@@ -437,16 +436,6 @@ typedef struct lheed_list {
 void lheed_read_list(lua_State *L, lheed_list *list, struct heed_tensor *view);
 
 /* ---- Modules ---- */
-
-/* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
-#define LHEED_FORWARD_NAMES                                                                                  \
-  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",       \
-      "need_lse", "lengths", "key_lengths"
-enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 11 };
-/** lheed_options for them; lengths become tensors. Raises for a second tensor by position. Allocates. */
-void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
-/** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
-heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
 
 /** Makes the box on top of the stack, once it is set, the only one of its module, so that m.W_query ==
  * m.W_query. (lmodule.c) */

@@ -252,15 +252,19 @@ static int is_mask(lua_State *L) {
   return 1;
 }
 
-/* mask_of_head(mask, i, heads, class) → the mask of head i, for heed's own Lua files */
+/* mask_of_head(mask, i, heads) → the mask of head i of a MultiHeadAttentionWrapper, for heed's own Lua files
+ */
 static int mask_of_head(lua_State *L) {
+  static const char function[] = "MultiHeadAttentionWrapper";
   lheed_begin(L);
-  lheed_arguments(L, "mask_of_head", 4);
-  const char *class = lua_tostring(L, 4);
-  const int64_t i = lheed_integer(L, 2, class, "i"), heads = lheed_integer(L, 3, class, "heads");
+  lheed_arguments(L, function, 3);
+  const int64_t i = lheed_integer(L, 2, function, "i"), heads = lheed_integer(L, 3, function, "heads");
+  if (i < 1 || i > heads)
+    return lheed_error(L, "%s: i is %I; it must be from 1 to the number of heads, %I", function,
+                       (LUAI_UACINT)i, (LUAI_UACINT)heads);
   void **box = lheed_push_box(L, &lheed_mask_type);
   heed_mask *own = NULL;
-  LHEED_TRY(L, heed__mask_of_head(mask_argument(L, 1, class, "attn_mask"), class, i - 1, heads, &own));
+  LHEED_TRY(L, heed__mask_of_head(mask_argument(L, 1, function, "attn_mask"), function, i - 1, heads, &own));
   *box = own;
   return lheed_return(L, 1);
 }

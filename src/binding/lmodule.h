@@ -47,4 +47,14 @@ void lheed_set_part(lua_State *L, int box, const char *name, heed_module *part, 
 void lheed_call_forward(lua_State *L, heed_module *m, const heed_tensor *x,
                         const heed_forward_options *options, heed_tensor **out, heed_attention_taps *taps);
 
+/* The options of a forward, by name; need_weights is left to the caller. (lforward.c) */
+#define LHEED_FORWARD_NAMES                                                                                  \
+  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache",       \
+      "need_lse", "lengths", "key_lengths"
+enum { LHEED_NEED_WEIGHTS = 2, LHEED_NEED_LSE = 8, LHEED_FORWARD_OPTIONS = 11 };
+/** lheed_options for them; lengths become tensors. Raises for a second tensor by position. Allocates. */
+void lheed_forward_arguments(lua_State *L, int first, const char *function, const char *const *names);
+/** Those in the slots from `first` on. Allocates nothing: rule 2 begins here. */
+heed_forward_options lheed_forward_options(lua_State *L, int first, const char *function);
+
 #endif

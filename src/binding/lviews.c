@@ -370,6 +370,8 @@ static int op_unpack(lua_State *L) {
   const int64_t n = lheed_opt_integer(L, 3, "unpack", "n", 0);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "unpack", "x");
+  if (n == 0 && !lua_isnoneornil(L, 3) && heed_tensor_numel(x) > 0) /* in C, 0 is the default */
+    lheed_error(L, "unpack: n is 0; it must be at least 1, or nil for the largest length");
   LHEED_TRY(L, heed_unpack(lheed_get(L)->context, x, lheed_tensor(L, 2, "unpack", "lengths"), n, out));
   return lheed_return(L, 1);
 }

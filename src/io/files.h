@@ -44,6 +44,9 @@ heed_status heed__file_read(const heed__where *where, heed__file file, int64_t o
 /** Checks that the result of a loading function is NULL so far. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_load(heed_context *ctx, const void *result);
+/** heed_load_archive; messages begin with `function`. (formats.c) */
+HEED_MUST_USE
+heed_status heed__load_archive(heed_context *ctx, const char *function, const char *path, heed_archive **out);
 
 /* A file mapped into memory: pages are read when they are first used, changes stay in memory. Counted: the
  * archive and each tensor on it hold a reference. */

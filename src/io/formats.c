@@ -123,15 +123,13 @@ heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **
   return HEED_OK;
 }
 
-heed_status heed_load_archive(heed_context *ctx, const char *path, heed_archive **out) {
-  HEED__ENTER(ctx, "load", path, out);
+heed_status heed__load_archive(heed_context *ctx, const char *function, const char *path,
+                               heed_archive **out) {
   heed__where where;
   const heed__format *format;
   heed__loaded loaded = {0};
-  heed_status status = heed__check_load(ctx, *out);
-  if (status != HEED_OK) return status;
-  heed__where_init(&where, ctx, "load", path);
-  status = find_format(&where, path, &format);
+  heed__where_init(&where, ctx, function, path);
+  heed_status status = find_format(&where, path, &format);
   if (status == HEED_OK && format->alone)
     status = heed__fail_file(&where,
                              "its format is %s, which holds one tensor without a name; it must hold "
@@ -143,6 +141,12 @@ heed_status heed_load_archive(heed_context *ctx, const char *path, heed_archive 
   heed_tensor_free(loaded.tensor);
   if (status == HEED_OK) *out = loaded.archive;
   return status;
+}
+
+heed_status heed_load_archive(heed_context *ctx, const char *path, heed_archive **out) {
+  HEED__ENTER(ctx, "load", path, out);
+  const heed_status status = heed__check_load(ctx, *out);
+  return status != HEED_OK ? status : heed__load_archive(ctx, "load", path, out);
 }
 
 /* ---- Saving ---- */

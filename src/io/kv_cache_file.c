@@ -342,8 +342,9 @@ static heed_status check_file(const heed__where *where, const heed_archive *arch
                            version, cache_version);
   snprintf(number, sizeof number, "%lld", (long long)count);
   if (layers != NULL && strcmp(layers, number) == 0) return HEED_OK;
-  return heed__fail_file(where, "the file holds the caches of %.20s layers; they must be %s",
-                         layers != NULL ? layers : "no", number);
+  return heed__fail_file(where, "the file holds the caches of %.20s layer%s; there must be %s",
+                         layers != NULL ? layers : "no",
+                         layers != NULL && strcmp(layers, "1") == 0 ? "" : "s", number);
 }
 
 heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count,
@@ -358,7 +359,7 @@ heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t cou
   heed_kv_cache **made = heed__allocate(ctx, bytes);
   if (made == NULL) return heed__fail_memory(ctx, "load_cache", bytes);
   memset(made, 0, bytes);
-  status = heed_load_archive(ctx, path, &archive);
+  status = heed__load_archive(ctx, "load_cache", path, &archive);
   if (status == HEED_OK) status = check_file(&where, archive, count);
   for (int64_t i = 0; i < count && status == HEED_OK; i++)
     status = load_layer(&where, archive, i + 1, modules[i], &made[i]);

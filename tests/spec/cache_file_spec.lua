@@ -173,7 +173,7 @@ describe("load_cache refuses", function()
     local model = cases.load "llama"
     local cache, message = model:load_cache(path)
     assert.is_nil(cache)
-    assert.equal(("load_cache: '%s': the file holds the caches of 1 layers; they must be %d"):format(path,
+    assert.equal(("load_cache: '%s': the file holds the caches of 1 layer; there must be %d"):format(path,
       #model.layers), message)
   end)
 
@@ -183,10 +183,10 @@ describe("load_cache refuses", function()
     refused("the file holds no cache; it must be one that cache:save wrote", m, other)
     refused("the cache has version 2; it must be 1, the one that this heed reads", m,
       with({}, { ["heed.cache"] = "2" }))
-    refused("the file holds the caches of 3 layers; they must be 1", m, with({}, { ["heed.layers"] = "3" }))
+    refused("the file holds the caches of 3 layers; there must be 1", m, with({}, { ["heed.layers"] = "3" }))
     local cache, message = m:load_cache(folder "none.safetensors")
     assert.is_nil(cache)
-    assert.truthy(message:find("cannot be opened", 1, true))
+    assert.truthy(message:find("^load_cache: '.*cannot be opened"))
     raises("load_cache: path is nil; it must be a string", function() m:load_cache() end)
   end)
 
@@ -197,7 +197,7 @@ describe("load_cache refuses", function()
       support.write(other, bytes:sub(1, n))
       local cache, message = m:load_cache(other)
       assert.is_nil(cache)
-      assert.truthy(message:find(other, 1, true))
+      assert.equal(1, (message:find(("load_cache: '%s"):format(other), 1, true)))
     end
     local int64 = tensors.int64
     local contradiction = "lengths, dropped and sizes contradict each other; the file is damaged"

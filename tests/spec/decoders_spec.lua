@@ -282,18 +282,6 @@ describe("the cache of a model", function()
     close(want, m({ 5 }, { cache = cache }), 0)
   end)
 
-  it("truncates all layers or none where their windows differ", function()
-    m = CLASSES.llama { vocab_size = 20, hidden_size = 8, intermediate_size = 8, num_hidden_layers = 2,
-      num_attention_heads = 2, max_position_embeddings = 300 }
-    m.layers[2].attention.window = { left = 2 }
-    local long = m:new_cache()
-    for _ = 1, 10 do m(heed.ones({ 25 }, { dtype = "int64" }), { cache = long }) end
-    local want = m({ 5 }, { cache = long:clone() })
-    assert.has_error(function() long:truncate(9) end)
-    assert.are.equal(250, long.length)
-    close(want, m({ 5 }, { cache = long }), 0)
-  end)
-
   it("appends to one item where another is full, without a copy of the cache", function()
     m = assert(CLASSES.llama.load(TOP .. "decoders/llama"))
     local full, lengths = m:new_cache { batch = 64, capacity = 32 }, {}

@@ -173,7 +173,8 @@ function MultiHeadAttention:new_cache(options) end
 function MultiHeadAttention:load_cache(path) end
 
 ---The key-value cache of a MultiHeadAttention. int8 stores one scale for each token and head: its largest magnitude /
----127. int4 stores the rows turned by a Hadamard matrix, with the largest magnitude / 7. A forward pass that fails leaves the cache unchanged.
+---127. int4 stores the rows multiplied by a Hadamard matrix, with the largest magnitude / 7. A forward pass that fails leaves
+---the cache unchanged.
 ---@class heed.Cache
 ---@field length integer the number of tokens seen, of the longest item
 ---@field lengths integer[] that of each item

@@ -40,6 +40,15 @@ function packing.positions(lengths, past)
   return core.range(1, ends[#ends], { dtype = "int64" }) - before:repeat_interleave(lengths)
 end
 
+--- Whether attention has parts in Lua and gradients are recorded, which excludes lengths. (heed.nn.recorded)
+local function records_parts(attention)
+  if not core.is_grad_enabled() then return false end
+  for _, part in attention:named_modules() do
+    if E.record(part) then return true end
+  end
+  return false
+end
+
 --- Whether listeners see tensors of the model, dropout draws, or a layer is not the model's own.
 local function needs_batch(model)
   for _, part in model:named_modules() do
@@ -50,7 +59,7 @@ local function needs_batch(model)
   for _, layer in compat.ipairs(model.layers) do
     local own = E.record(layer)
     if not (own and own.class.packs) or E.class_name(layer.attention) ~= "MultiHeadAttention" then return true end
-    if E.record(layer.attention) then return true end
+    if E.record(layer.attention) or records_parts(layer.attention) then return true end
   end
   return false
 end

@@ -117,7 +117,13 @@ end
 local function read_lengths(lengths, name, x, of)
   lengths = core.modules.indices(lengths, "MultiheadAttention", name)
   if lengths.ndim ~= 1 then fail_shape(name, lengths, "a list or a tensor [b], the length of each sequence") end
-  local total = lengths:sum():item()
+  local total = 0
+  for i, length in ipairs(lengths:tolist()) do
+    if length < 0 then
+      E.fail("MultiheadAttention: element %d of %s is %d; it must be at least 0", i, name, length)
+    end
+    total = total + length
+  end
   if total == x.shape[1] then return lengths end
   E.fail("MultiheadAttention: %s add up to %d; they must add up to %d, the tokens of %s", name, total, x.shape[1], of)
 end

@@ -11,7 +11,7 @@ local TAPS = { "scores", "weights", "dropped_weights", "queries", "keys", "value
 
 --- The part for head i of a mask that broadcasts to [b, h, n, s].
 local function mask_of(mask, i, h)
-  if primitives.is_mask(mask) then return primitives.mask_of_head(mask, i, h, "MultiHeadAttentionWrapper") end
+  if primitives.is_mask(mask) then return primitives.mask_of_head(mask, i, h) end
   if mask == nil or mask.ndim < 3 then return mask end
   local size = mask:size(-3)
   if size ~= 1 and size ~= h then

@@ -30,17 +30,17 @@ static void score_strip(const attend_work *a, const seen *e, const attend_strip 
       fetch_rows(visible + next * t->visible_row + key, HEED_BOOL, t->visible_row,
                  heed__min(HEED__ALIGNMENT, t->key_length - key), 0, rows);
     if (bias) fetch_rows(bias + next * t->bias_row + key, HEED_FLOAT32, t->bias_row, ATTEND_TILE, 0, rows);
-    score_tiles(a->scores, s->q, a->keys, t->head_size, j, end);
+    score_tiles(a->scores, s->q, a->keys, t->head_size, j, end, a->ahead);
     j = end;
   }
-  score_tiles(a->scores, s->q, a->keys, t->head_size, j, e->high);
+  score_tiles(a->scores, s->q, a->keys, t->head_size, j, e->high, a->ahead);
 }
 
 static void weigh_strip(const attend_work *a, const seen *e, float *out, const float *factor) {
   const int64_t columns = a->columns;
   for (int64_t c = 0; c < columns; c += ATTEND_TILE)
-    value_tile(out + c, factor, a->scores, e->values + c, e->value_row, e->low, e->high, columns,
-               (columns - c) / V_LANES);
+    value_tile(out + c, factor, a->scores, e->values + c, e->value_row, e->weighed, e->high, columns,
+               a->ahead, (columns - c) / V_LANES);
 }
 
 /* The same in the same order, but without the keys that a row does not see. */
@@ -237,6 +237,7 @@ static void weights_of_strip(const attend_work *a, const seen *e, const attend_s
   float *most = s->row_max, *sum = s->row_sum, *scores = a->scores + e->low;
   float shift[16] = {0}; /* whole vectors of ATTEND_STRIP lanes */
   float top[ATTEND_STRIP], sums[ATTEND_STRIP];
+  prefetch_some(a->ahead);
   finish_scores(a, e, row, top);
   if (t->weights) keep_scores(a, e, row);
   for (int r = 0; r < ATTEND_STRIP; r++) {
@@ -291,7 +292,7 @@ static bool sees_any(const heed__attention_task *t, int64_t i) {
 static void begin_strip(const attend_work *a, const attend_strip *s, bool sink) {
   const heed__attention_task *t = a->t;
   float *q = s->q, *out = s->out;
-  fetch_next(t, s);
+  look_ahead_of_strip(a, s);
   for (int64_t r = 0, i = t->first + s->row; r < ATTEND_STRIP;
        r++, i++, q += t->head_size, out += a->columns) {
     if (i < t->last) {
@@ -343,7 +344,7 @@ static bool finite_between(const attend_work *a, const seen *e, key_range *known
 /* Whether all values that some rows of the strip see and others do not are finite: those before the keys that
  * all rows see, and those behind, with the known range of each. */
 static bool hides_finite(const attend_work *a, const seen *e, key_range known[2]) {
-  return finite_between(a, e, &known[0], e->low, heed__min(e->sure_first, e->high)) &&
+  return finite_between(a, e, &known[0], e->weighed, heed__min(e->sure_first, e->high)) &&
          finite_between(a, e, &known[1], e->sure_last, e->high);
 }
 
@@ -355,7 +356,9 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
     return true;
   }
   attend_work a;
+  attend_ahead ahead = {.rows = {{0}}};
   lay_out(&a, t, t->scratch);
+  a.ahead = &ahead;
   const bool sink = t->has_sink && t->sink != -INFINITY;
   int64_t begin, end;
   heed__attention_hull(t, t->first, t->last, &begin, &end);
@@ -369,6 +372,9 @@ bool KERNEL(attention)(const heed__attention_task *t, const heed__pace *pace, in
     seen e = {.first = first, .begin = heed__max(begin - first, 0), .count = heed__min(end - first, a.block)};
     key_range finite[2] = {{0, 0}, {0, 0}};
     if (t->intervals && skips_block(&e, t, start, a.block, blocks, &block)) continue;
+    /* With more keys, reading them takes a small part of the time, and prefetched ones displace the values.
+     */
+    if (end - begin <= 2 * a.rows) look_ahead_of_block(&a, first + a.block, end);
     for (; at < strips; at++) {
       const attend_strip s = strip_of(&a, at * ATTEND_STRIP, start, blocks);
       if (block < s.from || block > s.to) continue;

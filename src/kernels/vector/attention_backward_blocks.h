@@ -217,7 +217,10 @@ static void back_pack_keys(const back_work *w, const seen *e) {
   const heed__attention_backward_task *g = w->g;
   pack_keys(&w->a, e);
   pack_keys(&w->b, e);
-  if (values_of_block(&w->b, e) == w->b.values) pack_values(&w->b, e);
+  if (values_of_block(&w->b, e) == w->b.values) {
+    pack_no_values(&w->b, e);
+    pack_values(&w->b, e);
+  }
   const float *rows = values_of_block(&w->b, e) + e->begin * w->q_columns;
   w->state->keys_finite = are_finite(rows, (e->count - e->begin) * w->q_columns);
   const size_t keys = (size_t)round_up(e->count, ATTEND_STRIP);

@@ -39,6 +39,7 @@ typedef struct attend_work {
   float *bias;     /* [ATTEND_STRIP, ATTEND_STRIDE] */
   float *wide;     /* [V_LANES, d]: low-precision keys, widened */
   int64_t *packed; /* the first key of the packed block; -1: none is packed */
+  struct attend_ahead *ahead; /* attention_ahead.h */
 } attend_work;
 
 /* A strip's rows in the scratch. All strips whose keys are in one block share the same memory, which stays in
@@ -52,11 +53,11 @@ typedef struct attend_strip {
 
 /* The current block, and the keys low…high-1 of it that a strip sees, counted from the block's first. All
  * rows see keys sure_first…sure_last-1; for the others `bit` has a bit per row and key. All these bounds
- * except high are multiples of ATTEND_WORD. Only keys begin…count-1 are packed; no row of the task sees
- * others. */
+ * except high are multiples of ATTEND_WORD. No row sees keys low…weighed-1. Only keys begin…count-1 are
+ * packed; no row of the task sees others. */
 typedef struct seen {
   int64_t first, begin, count;
-  int64_t low, sure_first, sure_last, high;
+  int64_t low, weighed, sure_first, sure_last, high;
   const float *values; /* [count, columns], rows value_row apart; only rows from `begin` on are set */
   ptrdiff_t value_row;
   uint16_t bit[ATTEND_STRIP][ATTEND_WORDS];
@@ -170,14 +171,6 @@ static void fetch_rows(const void *x, heed_dtype dtype, ptrdiff_t row, int64_t n
   }
 }
 
-/* Prefetches the queries and outputs of the strip after s. */
-static void fetch_next(const heed__attention_task *t, const attend_strip *s) {
-  const int64_t next = t->first + s->row + ATTEND_STRIP, last = heed__min(next + ATTEND_STRIP, t->last);
-  if (t->q_column == 1) fetch_rows(t->q, HEED_FLOAT32, t->q_row, t->head_size, next, last);
-  for (int64_t i = next; i < last && t->out_column == 1; i++)
-    for (int64_t c = 0; c < t->value_size; c += 16) __builtin_prefetch(t->out + i * t->out_row + c, 1);
-}
-
 /* Packs the keys of a block in tiles, dimension by dimension; keys that do not exist become zeros. */
 static void pack_keys(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
@@ -205,30 +198,32 @@ static void pack_keys(const attend_work *a, const seen *e) {
 }
 
 /* Whether rows of values can be read where they are. */
-static bool are_values_aligned(const heed__attention_task *t, const seen *e, const void *first) {
+static bool are_values_aligned(const heed__attention_task *t, const void *first) {
   const ptrdiff_t line = HEED__ALIGNMENT / sizeof(float);
   return t->v_dtype == HEED_FLOAT32 && t->v_column == 1 && t->v_row % line == 0 &&
-         t->value_size % V_LANES == 0 && e->begin % ATTEND_WORD == 0 &&
-         (uintptr_t)first % HEED__ALIGNMENT == 0;
+         t->value_size % V_LANES == 0 && (uintptr_t)first % HEED__ALIGNMENT == 0;
 }
 
-/* The values of a block in the layout that the kernel needs: where they are, or the scratch if they must be
- * packed. */
+/* The values of a block where rows from a multiple of ATTEND_WORD on can be read, without gaps: where they
+ * are, or the scratch if they must be packed. */
 static const float *values_of_block(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
-  const bool in_place = t->v_row == a->columns && are_values_aligned(t, e, first);
+  const bool in_place = t->v_row == a->columns && e->begin % ATTEND_WORD == 0 && are_values_aligned(t, first);
   return in_place ? first : a->values;
 }
 
-/* Packs the values of a block: rows are padded with zeros to whole vectors, and rows of zeros precede the
- * first one, back to a multiple of ATTEND_WORD. */
+/* Sets to 0 the rows of packed values that precede the first, back to a multiple of ATTEND_WORD. */
+static void pack_no_values(const attend_work *a, const seen *e) {
+  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
+    a->values[i] = 0.0f;
+}
+
+/* Packs the values of a block: rows are padded with zeros to whole vectors. */
 static void pack_values(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
   const int64_t tail = t->value_size % V_LANES;
-  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
-    a->values[i] = 0.0f;
   for (int64_t j = e->begin; j < e->count; j++) {
     float *to = a->values + j * a->columns;
     int64_t c = 0;
@@ -255,7 +250,7 @@ static void pack_values(const attend_work *a, const seen *e) {
 static void pack_block(const attend_work *a, seen *e) {
   const heed__attention_task *t = a->t;
   const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
-  const bool in_place = are_values_aligned(t, e, first);
+  const bool in_place = are_values_aligned(t, first);
   e->values = in_place ? first : a->values;
   e->value_row = in_place ? t->v_row : (ptrdiff_t)a->columns;
   if (*a->packed == e->first) return;

@@ -76,16 +76,19 @@ static void clear_outside(uint16_t *words, int64_t n, const int32_t *intervals, 
   }
 }
 
+/* The keys that each row of a strip sees by position, from the beginning of its intervals to their end, and
+ * in the block. */
+typedef struct strip_bounds {
+  int64_t start[ATTEND_STRIP], end[ATTEND_STRIP];
+} strip_bounds;
+
 /* Sets the words of keys from…to-1 for query i, row r of the strip. */
-V_INLINE void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t from, int64_t to,
-                      const bool masked) {
+V_INLINE void see_row(const attend_work *a, seen *e, const strip_bounds *b, int64_t i, int r, int64_t from,
+                      int64_t to, const bool masked) {
   const heed__attention_task *t = a->t;
   const int64_t n = (to - from + ATTEND_WORD - 1) / ATTEND_WORD, first = e->first + from;
+  const int64_t start = b->start[r] - first, end = b->end[r] - first;
   uint16_t *words = e->bit[r] + from / ATTEND_WORD;
-  int64_t start, end;
-  heed__attention_bounds(t, i, &start, &end);
-  start -= first;
-  end = heed__min(end, e->first + e->count) - first;
   words[0] = (uint16_t)bits_between(start, end);
   if (n > 1) words[1] = (uint16_t)bits_between(start - ATTEND_WORD, end - ATTEND_WORD);
   for (int64_t w = 2; w < n; w++)
@@ -103,16 +106,18 @@ V_INLINE void see_row(const attend_work *a, seen *e, int64_t i, int r, int64_t f
 }
 
 /* The same for all rows of the strip from query i0 on. */
-V_INLINE void see_rows(const attend_work *a, seen *e, int64_t i0, int64_t from, int64_t to,
-                       const bool masked) {
+V_INLINE void see_rows(const attend_work *a, seen *e, const strip_bounds *b, int64_t i0, int64_t from,
+                       int64_t to, const bool masked) {
   for (int r = 0; from < to && r < ATTEND_STRIP; r++)
-    see_row(a, e, heed__min(i0 + r, a->t->last - 1), r, from, to, masked);
+    see_row(a, e, b, heed__min(i0 + r, a->t->last - 1), r, from, to, masked);
 }
-static void see_window(const attend_work *a, seen *e, int64_t i0, int64_t from, int64_t to) {
-  see_rows(a, e, i0, from, to, false);
+static void see_window(const attend_work *a, seen *e, const strip_bounds *b, int64_t i0, int64_t from,
+                       int64_t to) {
+  see_rows(a, e, b, i0, from, to, false);
 }
-static void see_masked(const attend_work *a, seen *e, int64_t i0, int64_t from, int64_t to) {
-  see_rows(a, e, i0, from, to, true);
+static void see_masked(const attend_work *a, seen *e, const strip_bounds *b, int64_t i0, int64_t from,
+                       int64_t to) {
+  see_rows(a, e, b, i0, from, to, true);
 }
 
 /* Tightens the bounds by the bits: low and high exclude the leading and trailing words that no row sees, and
@@ -133,6 +138,7 @@ static void trim(seen *e) {
     if (all[w] == 0xffffu && sure == w) sure = high;
   }
   e->low = e->sure_first = low * ATTEND_WORD;
+  e->weighed = heed__max(e->weighed, e->low);
   e->sure_last = sure * ATTEND_WORD;
   e->high = heed__min(e->high, high * ATTEND_WORD);
 }
@@ -197,41 +203,44 @@ static bool skips_block(seen *e, const heed__attention_task *t, int64_t start, i
   return true;
 }
 
-/* The same bounds as those of two windows in `see`, of rows i0…last with intervals. Returns whether a row has
- * several intervals in the block. */
-static bool see_intervals(const heed__attention_task *t, const seen *e, int64_t i0, int64_t last,
-                          int64_t *from, int64_t *sure_from, int64_t *sure_to, int64_t *to) {
+/* Sets the bounds of the rows of the strip from query i0 on. */
+static void set_bounds(strip_bounds *b, const heed__attention_task *t, const seen *e, int64_t i0) {
+  const int64_t begin = e->first + e->begin, end = e->first + e->count;
+  for (int r = 0; r < ATTEND_STRIP; r++) {
+    heed__attention_bounds(t, row_of(t, i0 + r), &b->start[r], &b->end[r]);
+    b->start[r] = heed__max(b->start[r], begin);
+    b->end[r] = heed__min(b->end[r], end);
+  }
+}
+
+/* Tightens the bounds of rows with several intervals. Returns whether any of these is partly hidden. */
+static bool see_intervals(strip_bounds *b, const heed__attention_task *t, const seen *e, int64_t i0) {
   const int64_t begin = e->first + e->begin, end = e->first + e->count;
   bool several = false;
-  *from = *sure_to = end;
-  *to = *sure_from = begin;
-  for (int64_t i = i0; i <= last; i++) {
-    int64_t low, high;
-    several |= !part_of_row(t, i, begin, end, &low, &high);
-    *sure_from = heed__max(*sure_from, low);
-    *sure_to = heed__min(*sure_to, high);
-    if (low >= high) continue;
-    *from = heed__min(*from, low);
-    *to = heed__max(*to, high);
-  }
+  for (int r = 0; r < ATTEND_STRIP; r++)
+    several |= !part_of_row(t, row_of(t, i0 + r), begin, end, &b->start[r], &b->end[r]);
   return several;
 }
 
 /* Sets the keys of block e that the strip from row i0 on (of l) sees; none if high <= low. */
 static void see(const attend_work *a, seen *e, int64_t i0) {
   const heed__attention_task *t = a->t;
-  const int64_t last = heed__min(i0 + ATTEND_STRIP, t->last) - 1;
+  int64_t from = e->first + e->count, sure_to = from, to = e->first + e->begin, sure_from = to;
   bool masked = t->visible || t->padding;
-  int64_t from, sure_to, sure_from, to;
-  if (t->intervals) {
-    masked |= see_intervals(t, e, i0, last, &from, &sure_from, &sure_to, &to);
-  } else {
-    heed__attention_window(t, i0, &from, &sure_to); /* the first row's window begins and ends first */
-    heed__attention_window(t, last, &sure_from, &to);
+  strip_bounds b;
+  set_bounds(&b, t, e, i0);
+  if (t->interval_count > 1) masked |= see_intervals(&b, t, e, i0);
+  for (int r = 0; r < ATTEND_STRIP; r++) {
+    const bool sees = b.start[r] < b.end[r];
+    sure_from = heed__max(sure_from, b.start[r]);
+    sure_to = heed__min(sure_to, b.end[r]);
+    from = sees ? heed__min(from, b.start[r]) : from;
+    to = sees ? heed__max(to, b.end[r]) : to;
   }
   e->low = round_down(heed__max(from - e->first, e->begin), ATTEND_WORD);
   e->high = heed__min(to - e->first, e->count);
   if (e->high <= e->low) return;
+  e->weighed = heed__max(from - e->first, e->low);
   e->sure_first = round_up(heed__max(sure_from - e->first, e->begin), ATTEND_WORD);
   e->sure_last = round_down(heed__min(sure_to - e->first, e->count), ATTEND_WORD);
   for (int r = 0; t->bias && r < ATTEND_STRIP; r++)
@@ -241,8 +250,8 @@ static void see(const attend_work *a, seen *e, int64_t i0) {
   if (masked || e->sure_first >= e->sure_last) e->sure_first = e->sure_last = e->low;
   if (e->sure_first <= e->low && e->sure_last >= e->high) return;
   const bool shown = !t->visible && !t->padding && !t->bias;
-  (shown ? see_window : see_masked)(a, e, i0, e->low, e->sure_first);
-  (shown ? see_window : see_masked)(a, e, i0, e->sure_last, e->high);
+  (shown ? see_window : see_masked)(a, e, &b, i0, e->low, e->sure_first);
+  (shown ? see_window : see_masked)(a, e, &b, i0, e->sure_last, e->high);
   if (masked) trim(e);
 }
 

@@ -3,7 +3,7 @@
 #ifndef HEED_VECTOR_ATTENTION_PRODUCTS_H
 #define HEED_VECTOR_ATTENTION_PRODUCTS_H
 
-#include "attention_blocks.h"
+#include "attention_ahead.h"
 
 /* The end of the run of keys that contains key j; the same for all rows, whichever strip they are in. */
 static int64_t run_end(int64_t j, int64_t high) {
@@ -101,11 +101,12 @@ V_INLINE void value_vectors(float *out, const float *factor, const float *weight
 
 /* scores = q · keys low…high-1; low is a multiple of V_LANES */
 NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, int64_t d, int64_t low,
-                            int64_t high) {
+                            int64_t high, attend_ahead *ahead) {
   for (int64_t j = low; j < high;) {
     const int64_t at = j % ATTEND_TILE;
     const int64_t count = heed__min(ATTEND_TILE - at, round_up(high - j, V_LANES));
     const float *tile = keys + (j - at) * d + at;
+    prefetch_some(ahead);
     BY_VECTORS(count / V_LANES, score_vectors(scores + j, q, tile, d, vectors))
     j += count;
   }
@@ -113,17 +114,20 @@ NOT_INLINE void score_tiles(float *scores, const float *q, const float *keys, in
 
 /* out [ATTEND_STRIP, vectors] = out · factor + weights · values low…high-1, run by run */
 V_INLINE void value_runs(float *out, const float *factor, const float *weights, const float *values,
-                         ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns, const int vectors) {
+                         ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns, attend_ahead *ahead,
+                         const int vectors) {
   for (int64_t j = low; j < high; factor = NULL) {
     const int64_t end = run_end(j, high);
+    prefetch_some(ahead);
     value_vectors(out, factor, weights + j, values + j * value_row, value_row, end - j, columns, vectors);
     j = end;
   }
 }
 
 NOT_INLINE void value_tile(float *out, const float *factor, const float *weights, const float *values,
-                           ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns, int64_t count) {
-  BY_VECTORS(count, value_runs(out, factor, weights, values, value_row, low, high, columns, vectors))
+                           ptrdiff_t value_row, int64_t low, int64_t high, int64_t columns,
+                           attend_ahead *ahead, int64_t count) {
+  BY_VECTORS(count, value_runs(out, factor, weights, values, value_row, low, high, columns, ahead, vectors))
 }
 
 #endif
