@@ -24,7 +24,7 @@ for source in tests/c/test_*.c; do
     test_broken_kernels | test_taps) continue ;; # minutes under valgrind; the sanitizers run them
     test_states) continue ;; # each allocation that can fail: the sanitizers try them in a tenth of the time
     test_attention_backward | test_attention_backward_kernels) continue ;; # as the last ones
-    test_cross_entropy) continue ;; # millions of logits
+    test_cross_entropy | test_varlen) continue ;; # millions of logits; every option on every kernel table
     test_attention_kernels | test_linear_attention_kernels | test_kernels | test_columns | test_decode) continue ;;
     test_gemm | test_lowp | test_parallel) continue ;;
   esac

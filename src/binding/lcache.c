@@ -162,11 +162,13 @@ static int save_caches(lua_State *L) {
   lheed_begin(L);
   lheed_arguments(L, "save", 2);
   const char *path = lheed_path(L, 1, "save");
+  if (lua_type(L, 2) != LUA_TTABLE) lheed_bad_argument(L, 2, "save", "caches", "a list of caches");
   const lua_Unsigned count = lheed_own_list(L, 2, "save");
   heed_kv_cache **caches = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *caches) + 1, 0);
   for (lua_Unsigned i = 0; i < count; i++) {
     lheed_own_element(L, 2, i);
     caches[i] = lheed_opt_cache(L, lua_gettop(L), "save", "cache");
+    if (!caches[i]) lheed_bad_argument(L, lua_gettop(L), "save", "cache", "a heed.Cache");
     lua_pop(L, 1);
   }
   LHEED_TRY_FILE(L, &status, heed_kv_caches_save(lheed_get(L)->context, path, (int64_t)count, caches));
@@ -181,6 +183,7 @@ static int load_caches(lua_State *L) {
   lheed_begin(L);
   lheed_arguments(L, "load_cache", 2);
   const char *path = lheed_path(L, 1, "load_cache");
+  if (lua_type(L, 2) != LUA_TTABLE) lheed_bad_argument(L, 2, "load_cache", "modules", "a list of modules");
   const lua_Unsigned count = lheed_own_list(L, 2, "load_cache");
   const size_t bytes = heed__array_bytes(count, sizeof(void *)) + 1;
   heed_module **modules = lua_newuserdatauv(L, bytes, 0);

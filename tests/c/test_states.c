@@ -341,11 +341,13 @@ static void scripts_survive_every_failing_allocation(void **state) {
   }
 }
 
-/* All names in heed and heed.nn. Those of classes that are loaded on demand are in an upvalue of __pairs,
- * which Lua 5.1 does not show, where opening loads everything. */
+/* All names in heed and heed.nn. Those of classes that are loaded on demand are in an upvalue of __pairs;
+ * in 5.1 and LuaJIT opening loads everything. */
 static const char listed_names[] =
-    "local names = {}\n"
-    "local function add(of) for name in next, of do names[#names + 1] = name end end\n"
+    "local names, seen = {}, {}\n"
+    "local function add(of)\n"
+    "  for name in next, of do if not seen[name] then seen[name], names[#names + 1] = true, name end end\n"
+    "end\n"
     "for _, of in ipairs {heed, heed.nn} do\n"
     "  add(of)\n"
     "  local _, late = debug.getupvalue(debug.getmetatable(of).__pairs, 2)\n"
@@ -355,8 +357,11 @@ static const char listed_names[] =
     "return table.concat(names, ' ')\n";
 /* The same, which compiles all files in Lua. */
 static const char loaded_names[] =
-    "local names = {}\n"
-    "for _, of in heed.pairs {heed, heed.nn} do for name in heed.pairs(of) do names[#names + 1] = name end "
+    "local names, seen = {}, {}\n"
+    "for _, of in heed.pairs {heed, heed.nn} do\n"
+    "  for name in heed.pairs(of) do\n"
+    "    if not seen[name] then seen[name], names[#names + 1] = true, name end\n"
+    "  end\n"
     "end\n"
     "table.sort(names)\n"
     "assert(tostring(heed.nn.Sequential(heed.nn.ModuleList())) == 'Sequential(\\n  (0): ModuleList()\\n)')\n"

@@ -239,4 +239,15 @@ describe("load_cache refuses", function()
     cache:release()
     assert.has_error(function() cache:save(path) end)
   end)
+
+  it("and what models call refuses what is no list of caches or modules", function()
+    local functions = require("heed.core").modules
+    for _, value in ipairs { "text", 5, io.stdout, false } do
+      assert.has_error(function() functions.save_caches(path, value) end)
+      assert.has_error(function() functions.load_caches(path, value) end)
+    end
+    raises("save: cache is the number 1; it must be a heed.Cache", function() functions.save_caches(path, { 1 }) end)
+    raises("load_cache: module is the number 1; it must be a MultiHeadAttention",
+      function() functions.load_caches(path, { 1 }) end)
+  end)
 end)
