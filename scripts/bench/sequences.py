@@ -141,14 +141,17 @@ def rows_of(heed, group):
 
 
 def measure(rows, seconds):
-    """The least time of each row, in rounds in which all take turns; None for those without a function."""
+    """The least time of each row, in rounds in which all take turns; None for those without a function. Every round
+    begins with another row, since each finds the caches as the one before it left them."""
     best = [float("inf") if callable(run) else None for _, _, run in rows]
     end, rounds = time.monotonic() + seconds * len(rows), 0
     while rounds < ROUNDS or time.monotonic() < end:
-        rounds += 1
-        for i, (_, _, run) in enumerate(rows):
+        for turn in range(len(rows)):
+            i = (rounds + turn) % len(rows)
+            run = rows[i][2]
             if callable(run):
                 best[i] = min(best[i], run())
+        rounds += 1
     return best
 
 

@@ -345,7 +345,7 @@ static bool finite_between(const attend_work *a, const seen *e, key_range *known
  * all rows see, and those behind, with the known range of each. */
 static bool hides_finite(const attend_work *a, const seen *e, key_range known[2]) {
   return finite_between(a, e, &known[0], e->weighed, heed__min(e->sure_first, e->high)) &&
-         finite_between(a, e, &known[1], e->sure_last, e->high);
+         finite_between(a, e, &known[1], heed__max(e->sure_last, e->weighed), e->high);
 }
 
 /* A step is a strip with a block of keys, block by block. A strip's rows are prepared in the first block that
