@@ -4,15 +4,10 @@
 local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
+local sum = require("tests.sequences").sum
 
 local function close(a, b)
   assert.is_true(a.numel == 0 and b.numel == 0 or heed.allclose(a, b, 1e-5, 1e-5))
-end
-
-local function sum(list)
-  local total = 0
-  for _, n in ipairs(list) do total = total + n end
-  return total
 end
 
 --- Calls f(i, n, first) for the items of these lengths that are not empty; `first` rows are before the item's.

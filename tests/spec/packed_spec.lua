@@ -2,34 +2,21 @@
 -- double precision, threads and failing allocations: tests/c/test_varlen.c.)
 local heed = require "heed"
 local raises = require "tests.raises"
+local sequences = require "tests.sequences"
 local tensors = require "tests.tensors"
 local decoders = require "tests.decoder_cases"
 local Bert = require "heed.models.bert"
 
 local nn = heed.nn
 local close, merged = tensors.close, tensors.merged
+local sum, each = sequences.sum, sequences.each
 
 local LENGTHS, KEY_LENGTHS = { 3, 0, 17, 1, 60 }, { 4, 2, 17, 9, 70 }
 local HEADS, KEY_HEADS, SIZE, VALUES = 4, 2, 8, 6
 
-local function sum(list)
-  local total = 0
-  for _, n in ipairs(list) do total = total + n end
-  return total
-end
-
 local function operands(lengths, keys)
   return heed.randn(sum(lengths), HEADS, SIZE), heed.randn(sum(keys), KEY_HEADS, SIZE),
     heed.randn(sum(keys), KEY_HEADS, VALUES)
-end
-
---- Calls f(i, first query, first key) for each sequence that is not empty.
-local function each(lengths, keys, f)
-  local query, key = 1, 1
-  for i, n in ipairs(lengths) do
-    if n > 0 then f(i, query, key) end
-    query, key = query + n, key + keys[i]
-  end
 end
 
 --- The same by one call for each sequence, joined.

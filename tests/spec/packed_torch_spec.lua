@@ -1,25 +1,12 @@
 -- lengths in nn.MultiheadAttention and the encoders: packed sequences, each against a call of its own.
 local heed = require "heed"
 local raises = require "tests.raises"
+local sequences = require "tests.sequences"
 local tensors = require "tests.tensors"
 
 local nn = heed.nn
 local close, merged = tensors.close, tensors.merged
-
-local function sum(list)
-  local total = 0
-  for _, n in ipairs(list) do total = total + n end
-  return total
-end
-
---- Calls f(i, first query, first key) for each sequence that is not empty.
-local function each(lengths, keys, f)
-  local query, key = 1, 1
-  for i, n in ipairs(lengths) do
-    if n > 0 then f(i, query, key) end
-    query, key = query + n, key + keys[i]
-  end
-end
+local sum, each = sequences.sum, sequences.each
 
 describe("lengths in PyTorch's modules", function()
   local lengths, keys = { 7, 0, 15, 1, 9 }, { 7, 2, 11, 3, 9 }
