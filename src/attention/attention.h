@@ -451,8 +451,6 @@ heed_status heed__kv_check_items(const heed_kv_cache *cache, const char *functio
  * ARGUMENT, SHAPE, DTYPE. */
 HEED_MUST_USE
 heed_status heed__kv_cache_check_cut(const heed_kv_cache *cache, int64_t n, const heed_tensor *lengths);
-/** Element i of such a list, from 0. */
-int64_t heed__kv_element(const heed_tensor *list, int64_t i);
 /** Whether all batch items have as many tokens, stored alike. */
 bool heed__kv_cache_is_even(const heed_kv_cache *cache);
 /** The tokens that can be appended to a batch item before rows move or the capacity is reached. */

@@ -266,10 +266,6 @@ int64_t heed_kv_cache_headroom(const heed_kv_cache *cache) {
 
 /* ---- Lists of the items ---- */
 
-int64_t heed__kv_element(const heed_tensor *list, int64_t i) {
-  return ((const int64_t *)(const void *)list->data)[i * list->stride[0]];
-}
-
 heed_status heed__kv_check_items(const heed_kv_cache *cache, const char *function, const char *argument,
                                  const heed_tensor *list) {
   heed_context *ctx = cache->context;
@@ -328,7 +324,7 @@ heed_status heed__kv_cache_check_cut(const heed_kv_cache *cache, int64_t n, cons
   if (lengths != NULL) {
     heed_status status = heed__kv_check_items(cache, "truncate", "lengths", lengths);
     for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++)
-      status = check_cut(cache, i, heed__kv_element(lengths, i));
+      status = check_cut(cache, i, heed__int64_at(lengths, i));
     return status;
   }
   if (n < 0 || n > cache->length) {
@@ -356,14 +352,14 @@ heed_status heed_kv_cache_truncate_items(heed_kv_cache *cache, const heed_tensor
   HEED__ENTER(heed_kv_cache_context(cache), "truncate", cache, lengths);
   const heed_status status = heed__kv_cache_check_cut(cache, 0, lengths);
   if (status != HEED_OK) return status;
-  for (int64_t i = 0; i < cache->batch; i++) cut(cache, i, heed__kv_element(lengths, i));
+  for (int64_t i = 0; i < cache->batch; i++) cut(cache, i, heed__int64_at(lengths, i));
   end_cutting(cache);
   return HEED_OK;
 }
 
 /* The item, from 0, that item i becomes a copy of. */
 static int64_t source_of(const heed_tensor *indices, int64_t i) {
-  return heed__kv_element(indices, i) - 1;
+  return heed__int64_at(indices, i) - 1;
 }
 
 static heed_status check_batch_indices(const heed_kv_cache *cache, const heed_tensor *indices) {

@@ -102,7 +102,7 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
   if (status) return status;
   *at++ = count;
   for (int64_t i = 0; i < count && !status; i++) {
-    at[i] = sum += heed__length_at(lengths, i);
+    at[i] = sum += heed__int64_at(lengths, i);
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
   if (status)
@@ -110,10 +110,6 @@ heed_status heed_mask_documents(heed_context *ctx, const heed_tensor *lengths, h
   else
     *out = m;
   return status;
-}
-
-static int64_t parent_at(const heed_tensor *parents, int64_t i) {
-  return ((const int64_t *)(const void *)parents->data)[i * parents->stride[0]];
 }
 
 heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_mask **out) {
@@ -132,7 +128,7 @@ heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_m
     status = heed__fail(ctx, HEED_ARGUMENT, "%s: there are %lld nodes; there must be at most %d", function,
                         (long long)n, INT32_MAX / 4);
   for (int64_t i = 0; !status && i < n; i++) {
-    const int64_t parent = parent_at(parents, i);
+    const int64_t parent = heed__int64_at(parents, i);
     if (parent < 0 || parent > i)
       status = heed__fail(ctx, HEED_INDEX, "%s: the parent of node %lld is %lld; it must be %s", function,
                           (long long)i + 1, (long long)parent,
@@ -145,7 +141,7 @@ heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_m
   /* counts[i], the intervals of node i, stand where `next` does until that is known. */
   int64_t *top = at + 2, *next = top + n, most = 0;
   for (int64_t i = 0; i < n && !status; i++) {
-    const int64_t parent = parent_at(parents, i) - 1;
+    const int64_t parent = heed__int64_at(parents, i) - 1;
     const bool follows = i > 0 && parent == i - 1;
     top[i] = follows ? top[parent] : i;
     next[i] = parent < 0 ? 1 : next[parent] + !follows;
@@ -153,7 +149,7 @@ heed_status heed_mask_tree(heed_context *ctx, const heed_tensor *parents, heed_m
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
   for (int64_t i = 0; i < n && !status; i++) {
-    next[i] = parent_at(parents, top[i]) - 1;
+    next[i] = heed__int64_at(parents, top[i]) - 1;
     if (heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, function);
   }
   at[0] = n;

@@ -259,6 +259,22 @@ static heed_status check_mask_sizes(const heed_mask *m, const char *function, co
   return heed__mask_check(m->context, function, m, call, true);
 }
 
+/* Begins a result [lead..., rows, columns], *lead sizes of which are those before the queries. Errors: SHAPE,
+ * DTYPE, MEMORY. */
+static heed_status begin_mask_map(const heed_mask *m, const char *function, heed_dtype dtype, int64_t rows,
+                                  int64_t columns, heed__result *result, heed_tensor **out, int64_t *shape,
+                                  int *lead) {
+  *lead = 0;
+  (void)heed__mask_broadcast(m, lead, shape);
+  if (*lead + 2 > HEED_MAX_DIMS)
+    return heed__fail(m->context, HEED_SHAPE,
+                      "%s: the mask has %d leading dimensions; it must have at most %d", function, *lead,
+                      HEED_MAX_DIMS - 2);
+  shape[*lead] = rows;
+  shape[*lead + 1] = columns;
+  return heed__result_begin_row_major(m->context, function, result, out, dtype, *lead + 2, shape, 0, NULL);
+}
+
 /* ---- Dense ---- */
 
 typedef struct dense_mask {
@@ -279,16 +295,9 @@ heed_status heed_mask_dense(const heed_mask *m, int64_t l, int64_t s, int64_t of
   heed_status status = check_mask_sizes(m, function, &call);
   if (status) return status;
   int64_t shape[HEED_MAX_DIMS + 2];
-  int ndim = 0;
-  (void)heed__mask_broadcast(m, &ndim, shape);
-  const int lead = ndim;
-  if (ndim + 2 > HEED_MAX_DIMS)
-    return heed__fail(ctx, HEED_SHAPE, "%s: the mask has %d leading dimensions; it must have at most %d",
-                      function, ndim, HEED_MAX_DIMS - 2);
-  shape[ndim++] = l;
-  shape[ndim++] = s;
+  int lead;
   heed__result result = {0};
-  status = heed__result_begin_row_major(ctx, function, &result, out, HEED_BOOL, ndim, shape, 0, NULL);
+  status = begin_mask_map(m, function, HEED_BOOL, l, s, &result, out, shape, &lead);
   if (status) return status;
   dense_mask dense = {(uint8_t *)result.tensor->data, l, s};
   if (result.tensor->numel > 0) {
@@ -324,16 +333,10 @@ heed_status heed_mask_blocks(const heed_mask *m, int64_t l, int64_t s, int64_t o
     return heed__fail(ctx, HEED_ARGUMENT, "%s: block is %lld; it must be from 1 to %d", function,
                       (long long)block, INT32_MAX);
   int64_t shape[HEED_MAX_DIMS + 2];
-  int ndim = 0;
-  (void)heed__mask_broadcast(m, &ndim, shape);
-  const int lead = ndim;
-  if (ndim + 2 > HEED_MAX_DIMS)
-    return heed__fail(ctx, HEED_SHAPE, "%s: the mask has %d leading dimensions; it must have at most %d",
-                      function, ndim, HEED_MAX_DIMS - 2);
-  shape[ndim++] = (l + block - 1) / block;
-  shape[ndim++] = (s + block - 1) / block;
+  int lead;
   heed__result result = {0};
-  status = heed__result_begin_row_major(ctx, function, &result, out, HEED_INT64, ndim, shape, 0, NULL);
+  status = begin_mask_map(m, function, HEED_INT64, (l + block - 1) / block, (s + block - 1) / block, &result,
+                          out, shape, &lead);
   if (status) return status;
   mask_blocks blocks = {(int64_t *)(void *)result.tensor->data, shape[lead], shape[lead + 1], block, block};
   if (result.tensor->numel > 0) {

@@ -83,8 +83,8 @@ heed_status heed__attention_check_items(heed__attention_plan *p) {
   p->packed = true;
   heed__attention_item next = {0};
   for (int64_t i = 0; i < p->item_count; i++) {
-    next.query_length = heed__length_at(operands->lengths, i);
-    next.key_length = operands->key_lengths ? heed__length_at(operands->key_lengths, i) : next.query_length;
+    next.query_length = heed__int64_at(operands->lengths, i);
+    next.key_length = operands->key_lengths ? heed__int64_at(operands->key_lengths, i) : next.query_length;
     p->items[i] = next;
     next.first_query += next.query_length;
     next.first_key += next.key_length;

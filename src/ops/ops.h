@@ -215,8 +215,9 @@ heed_status heed__read_lengths(heed_context *ctx, const char *function, const ch
 HEED_MUST_USE
 heed_status heed__check_total(heed_context *ctx, const char *function, const char *argument,
                               const heed__lengths *lengths, const char *name, const heed_tensor *x, int dim);
-static inline int64_t heed__length_at(const heed_tensor *lengths, int64_t i) {
-  return ((const int64_t *)(const void *)lengths->data)[i * lengths->stride[0]];
+/** Element i, from 0, of a list int64 [n]. */
+static inline int64_t heed__int64_at(const heed_tensor *list, int64_t i) {
+  return ((const int64_t *)(const void *)list->data)[i * list->stride[0]];
 }
 
 /* ---- Shared by several operations ---- */

@@ -13,7 +13,7 @@ heed_status heed__read_lengths(heed_context *ctx, const char *function, const ch
   }
   out->count = lengths->shape[0];
   for (int64_t i = 0; i < out->count; i++) {
-    const int64_t length = heed__length_at(lengths, i);
+    const int64_t length = heed__int64_at(lengths, i);
     if (length < 0)
       return heed__fail(ctx, HEED_INDEX, "%s: element %lld of %s is %lld; it must be at least 0", function,
                         (long long)(i + 1), argument, (long long)length);
@@ -52,7 +52,7 @@ static bool copy_sequences(heed_context *ctx, const heed_tensor *rows, const hee
   heed_tensor from, to;
   int64_t first = 0;
   for (int64_t i = 0; i < padded->shape[0]; i++) {
-    const int64_t n = heed__length_at(lengths, i);
+    const int64_t n = heed__int64_at(lengths, i);
     if (heed__is_due_at(&ctx->pace, i)) return false;
     heed_tensor *row = unpacks ? &from : &to, *item = unpacks ? &to : &from;
     heed__alias_on_stack(row, rows);

@@ -129,7 +129,7 @@ static heed_status new_positions(heed_context *ctx, const char *function, const 
   if (status != HEED_OK) return status;
   int64_t *next = (int64_t *)(void *)(*out)->data;
   for (int64_t i = 0; i < lengths->shape[0]; i++)
-    for (int64_t n = 1; n <= heed__length_at(lengths, i); n++) *next++ = n;
+    for (int64_t n = 1; n <= heed__int64_at(lengths, i); n++) *next++ = n;
   return HEED_OK;
 }
 

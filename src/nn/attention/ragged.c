@@ -23,7 +23,7 @@ heed_status heed__stages_read_lengths(heed__attention_stages *p) {
   const size_t bytes = heed__array_bytes((uint64_t)cache->batch, sizeof *p->added);
   p->added = heed__allocate(ctx, bytes);
   if (p->added == NULL) return heed__fail_memory(ctx, name, bytes);
-  for (int64_t i = 0; i < cache->batch; i++) p->added[i] = heed__kv_element(lengths, i);
+  for (int64_t i = 0; i < cache->batch; i++) p->added[i] = heed__int64_at(lengths, i);
   return HEED_OK;
 }
 
