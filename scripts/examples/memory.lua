@@ -25,7 +25,7 @@ else
   cache = model:new_cache { batch = #NAMES, prefix = world } -- the world is computed and stored once
 end
 
--- Each character hears something of its own, of another length, in one pass; the answers are the likeliest next tokens.
+-- One pass with as many new tokens for each character as it hears; the answers are the most probable next tokens.
 local heard = { { 7, 7, 30 }, { 11 }, { 2, 50, 51, 52, 4 } }
 local ids, lengths = {}, {}
 for i, tokens in ipairs(heard) do
