@@ -27,9 +27,12 @@ end
 -- Compiles a chunk with syntax that older Luas cannot read.
 function support.compile(code) return assert((loadstring or load)(code)) end -- luacheck: ignore 113
 
--- `finalized(f)` makes an object with the finalizer f; in 5.1 tables cannot have one. Also as text, for scripts.
+-- `finalized(f)` makes an object with the finalizer f; in 5.1 tables cannot have one. Also as text, for scripts. It
+-- switches LuaJIT's compiler off: compiled code that a finalizer runs can loop forever there (about one run of the
+-- fuzzer in fifty; the exit of a trace leads back to its beginning).
 support.finalized_code = [[
   local function finalized(f)
+    if jit and jit.status() then jit.off() jit.flush() end
     local object = newproxy and newproxy(true) or setmetatable({}, {})
     getmetatable(object).__gc = f
     return newproxy and object or setmetatable({}, getmetatable(object))

@@ -22,8 +22,12 @@ count() { # NAME EXIT-CODE PASSED FAILED
   passed=$((passed + $3)) failed=$((failed + $4))
 }
 
+# Ends what hangs, far beyond what a slow machine needs, so that its output is seen.
+patience=''
+! command -v timeout >/dev/null || patience='timeout -k 10 1200'
+
 for name in ${TESTS:-$(basename -s .c tests/c/test_*.c)}; do
-  ${EMULATOR:-} "$build/test/$name" >"$log" 2>&1
+  $patience ${EMULATOR:-} "$build/test/$name" >"$log" 2>&1
   code=$?
   ok=$(number_in '^\[  PASSED  \] \([0-9]*\) test.*')
   [ $code = 0 ] && echo "$name: $ok passed" || cat "$log"
@@ -50,7 +54,7 @@ if [ $# -gt 0 ]; then
   specs=$(files_of "$@") at_once=8 # files
   processes=$((($(echo "$specs" | grep -c .) + at_once - 1) / at_once))
   echo "$specs" |
-    xargs -n $at_once "$build/heed" tests/run_specs.lua --output=plainTerminal ${TEST_OPTIONS:-} >"$log" 2>&1
+    xargs -n $at_once $patience "$build/heed" tests/run_specs.lua --output=plainTerminal ${TEST_OPTIONS:-} >"$log" 2>&1
   code=$?
   cat "$log"
   failures=$(number_in '^[0-9]* success[a-z]* \/ \([0-9]*\) failure.*')
