@@ -129,21 +129,22 @@ static bool begin_type(transport *t, int64_t bytes, MPI_Datatype *type, int *cou
 }
 
 /* MPI keeps a freed type until the operations that use it have ended. */
-static bool end_type(transport *t, int code, MPI_Datatype *type, MPI_Request request, transport_request *out) {
+static bool end_type(transport *t, int code, MPI_Datatype *type, const MPI_Request *request,
+                     transport_request *out) {
   if (*type != MPI_BYTE) MPI_Type_free(type);
   if (!check(t, code)) return false;
   *out = (transport_request){.active = true};
-  memcpy(&out->handle, &request, sizeof request);
+  memcpy(&out->handle, request, sizeof *request);
   return true;
 }
 
-bool transport_send(transport *t, const transport_comm *comm, const void *data, int64_t bytes, int to, int tag,
-                    transport_request *out) {
+bool transport_send(transport *t, const transport_comm *comm, const void *data, int64_t bytes, int to,
+                    int tag, transport_request *out) {
   MPI_Datatype type;
   MPI_Request r = MPI_REQUEST_NULL;
   int count;
   return begin_type(t, bytes, &type, &count) &&
-         end_type(t, MPI_Isend(data, count, type, to, tag, comm_of(comm), &r), &type, r, out);
+         end_type(t, MPI_Isend(data, count, type, to, tag, comm_of(comm), &r), &type, &r, out);
 }
 
 bool transport_receive(transport *t, const transport_comm *comm, void *data, int64_t bytes, int from, int tag,
@@ -152,17 +153,18 @@ bool transport_receive(transport *t, const transport_comm *comm, void *data, int
   MPI_Request r = MPI_REQUEST_NULL;
   int count;
   return begin_type(t, bytes, &type, &count) &&
-         end_type(t, MPI_Irecv(data, count, type, from, tag, comm_of(comm), &r), &type, r, out);
+         end_type(t, MPI_Irecv(data, count, type, from, tag, comm_of(comm), &r), &type, &r, out);
 }
 
-bool transport_all_gather(transport *t, const transport_comm *comm, const void *mine, int64_t bytes, void *all,
-                          transport_request *out) {
+bool transport_all_gather(transport *t, const transport_comm *comm, const void *mine, int64_t bytes,
+                          void *all, transport_request *out) {
   MPI_Datatype type;
   MPI_Request r = MPI_REQUEST_NULL;
   int count;
   if (!begin_type(t, bytes, &type, &count)) return false;
   const void *source = mine ? mine : MPI_IN_PLACE;
-  return end_type(t, MPI_Iallgather(source, count, type, all, count, type, comm_of(comm), &r), &type, r, out);
+  return end_type(t, MPI_Iallgather(source, count, type, all, count, type, comm_of(comm), &r), &type, &r,
+                  out);
 }
 
 bool transport_all_to_all(transport *t, const transport_comm *comm, const void *sent, int64_t bytes,
@@ -171,7 +173,7 @@ bool transport_all_to_all(transport *t, const transport_comm *comm, const void *
   MPI_Request r = MPI_REQUEST_NULL;
   int count;
   if (!begin_type(t, bytes, &type, &count)) return false;
-  return end_type(t, MPI_Ialltoall(sent, count, type, received, count, type, comm_of(comm), &r), &type, r,
+  return end_type(t, MPI_Ialltoall(sent, count, type, received, count, type, comm_of(comm), &r), &type, &r,
                   out);
 }
 
@@ -181,7 +183,7 @@ bool transport_broadcast(transport *t, const transport_comm *comm, void *data, i
   MPI_Request r = MPI_REQUEST_NULL;
   int count;
   return begin_type(t, bytes, &type, &count) &&
-         end_type(t, MPI_Ibcast(data, count, type, root, comm_of(comm), &r), &type, r, out);
+         end_type(t, MPI_Ibcast(data, count, type, root, comm_of(comm), &r), &type, &r, out);
 }
 
 bool transport_test(transport *t, transport_request *r, bool *done) {

@@ -48,13 +48,13 @@ void transport_free(transport_comm *comm);
 /** The rank of the world that is `rank` of comm. */
 int transport_world_rank(const transport_comm *comm, int rank);
 
-bool transport_send(transport *t, const transport_comm *comm, const void *data, int64_t bytes, int to, int tag,
-                    transport_request *out);
+bool transport_send(transport *t, const transport_comm *comm, const void *data, int64_t bytes, int to,
+                    int tag, transport_request *out);
 bool transport_receive(transport *t, const transport_comm *comm, void *data, int64_t bytes, int from, int tag,
                        transport_request *out);
 /** all [size, bytes] = what each rank has in mine [bytes]; NULL: mine is there already. */
-bool transport_all_gather(transport *t, const transport_comm *comm, const void *mine, int64_t bytes, void *all,
-                          transport_request *out);
+bool transport_all_gather(transport *t, const transport_comm *comm, const void *mine, int64_t bytes,
+                          void *all, transport_request *out);
 /** received[i] [bytes] = sent[rank] of rank i; both [size, bytes]. */
 bool transport_all_to_all(transport *t, const transport_comm *comm, const void *sent, int64_t bytes,
                           void *received, transport_request *out);
