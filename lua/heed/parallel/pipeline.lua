@@ -12,7 +12,7 @@ local mode = require "heed.autograd.mode"
 local place_of = require "heed.parallel.place"
 local nn, primitives = require "heed.nn", core.modules
 
-local METHOD = "pipeline"
+local METHOD, STEP = "pipeline", "pipeline_step"
 local MOST_DIMS = 8
 
 local parallel = {}
@@ -34,14 +34,18 @@ local function empty_of(header)
   return core.empty(shape)
 end
 
---- Sends x to the next or the previous rank without waiting; stage.sent waits later, so that x lives as long.
+--- Sends x to a rank without waiting for it.
 local function send(stage, x, to)
-  x = x:detach():contiguous()
-  local options = { group = stage.place.group }
-  if stage.sends_shapes then stage.sent[#stage.sent + 1] = dist().isend(header_of(x), to, options) end
-  stage.sent[#stage.sent + 1] = dist().isend(x, to, options)
+  stage.sent[#stage.sent + 1] = dist().isend(x:detach():contiguous(), to, { group = stage.place.group })
 end
 
+--- Sends the result of this rank's layers to the next rank, of a Sequential after its shape.
+local function send_output(stage, y)
+  if stage.sends_shapes then send(stage, header_of(y), stage.place.rank + 1) end
+  send(stage, y, stage.place.rank + 1)
+end
+
+--- Waits until everything is sent.
 local function wait(stage)
   for _, work in ipairs(stage.sent) do work:wait() end
   stage.sent = {}
@@ -113,8 +117,8 @@ end
 --- The layers of this rank on one micro-batch: what the next rank gets, or the model's results.
 local function run(stage, model, x, options)
   if stage.sends_shapes then -- a Sequential: x is the input of its first part
-    if stage.place.rank > 1 then x = receive_input(stage) end
-    return stage.forward(model, x, options)
+    if options then E.fail("%s: options are given; a Sequential takes none", METHOD) end
+    return stage.forward(model, stage.place.rank > 1 and receive_input(stage) or x)
   end
   if not stage.is_last and options and options.logits_to_keep then
     local others = {}
@@ -147,6 +151,7 @@ local function forward(model, x, ...)
       .. "heed.distributed.pipeline_step, or heed.no_grad", METHOD)
   end
   local options, others = ..., select("#", ...)
+  stage.trains = false
   if others > 1 or others == 1 and options ~= nil and not E.is_list(options) then
     E.fail("%s: options are given by position; pass them by name, in a table", METHOD)
   end
@@ -154,7 +159,7 @@ local function forward(model, x, ...)
   local results, info = {}, nil
   for i, batch in ipairs(micro_batches(stage, x, options or {})) do
     results[i], info = run(stage, model, batch[1], next(batch[2]) ~= nil and batch[2] or nil)
-    if not stage.is_last then send(stage, results[i], stage.place.rank + 1) end
+    if not stage.is_last then send_output(stage, results[i]) end
   end
   wait(stage)
   local y = stage.is_last and (#results == 1 and results[1] or core.cat(results, 1)) or nil
@@ -168,12 +173,9 @@ end
 local function add_tied(stage)
   local place, weight = stage.place, stage.tied
   local other = place.rank == 1 and place.size or 1
-  local options, gradient = { group = place.group }, weight.grad:contiguous()
-  local received = core.empty(gradient.shape)
-  local work = dist().isend(gradient, other, options)
-  dist().irecv(received, other, options):wait()
-  work:wait()
-  weight.grad = gradient + received
+  send(stage, weight.grad, other)
+  weight.grad = weight.grad + receive(stage, other, weight.grad.shape)
+  wait(stage)
 end
 
 local function backward_all(stage, batches)
@@ -185,9 +187,7 @@ local function backward_all(stage, batches)
     else
       batch.y:backward(receive(stage, place.rank + 1, batch.y.shape))
     end
-    if place.rank > 1 then
-      stage.sends_gradients(batch.input.grad)
-    end
+    if place.rank > 1 then send(stage, batch.input.grad, place.rank - 1) end
     batches[i] = nil
   end
 end
@@ -203,7 +203,7 @@ local function step(stage, model, x, targets, loss)
       batch.y = loss(batch.y, targets:narrow(1, first, items)) * (items / b)
       total = total + batch.y:item()
     else
-      send(stage, batch.y, stage.place.rank + 1)
+      send_output(stage, batch.y)
     end
     first = first + items
   end
@@ -217,22 +217,20 @@ end
 --- loss(y, targets), a mean over the batch, is called on the last rank. Adds to the gradients of this rank's parameters.
 --- Returns the loss, a number, on all ranks.
 function parallel.pipeline_step(model, x, targets, loss)
-  local METHOD_STEP = "pipeline_step"
   local stage = E.is_module(model) and (attached(model) or {}).pipeline
-  if not stage then E.reject(METHOD_STEP, "model", model, "a model that pipeline got") end
+  if not stage then E.reject(STEP, "model", model, "a model that pipeline got") end
   x = input_of(stage, x)
   if not E.is_tensor(targets) or targets.ndim < 1 or targets.shape[1] ~= x.shape[1] then
-    E.reject(METHOD_STEP, "targets", targets, "a tensor with one element or row for each item of the batch, %d",
+    E.reject(STEP, "targets", targets, "a tensor with one element or row for each item of the batch, %d",
       x.shape[1])
   end
   if type(loss) ~= "function" and not E.is_module(loss) then
-    E.reject(METHOD_STEP, "loss", loss, "a function loss(y, targets), or a module")
+    E.reject(STEP, "loss", loss, "a function loss(y, targets), or a module")
   end
   local before
   if stage.tied then before, stage.tied.grad = stage.tied.grad, nil end
-  stage.trains = true
+  stage.trains = true -- until the next forward pass
   local value = mode.enable_grad(step, stage, model, x, targets, loss)
-  stage.trains = false
   if stage.tied then
     mode.no_grad(add_tied, stage)
     if before then stage.tied.grad = stage.tied.grad + before end
@@ -313,16 +311,12 @@ function parallel.pipeline(model, mesh, ...)
   local layers = is_list and model or model.layers
   local total = #E.parts(layers)
   if total < place.size then
-    E.fail("%s: model has %s, and there are %d ranks; there must be at least one layer for each", METHOD,
-      E.count(total, "layer"), place.size)
+    E.fail("%s: model has %s; it must have at least %d, one for each rank", METHOD, E.count(total, "layer"), place.size)
   end
   local stage = {
     place = place, micro_batches = count, shares = shares, is_last = place.rank == place.size, sends_shapes = is_list,
     sent = {}, forward = model.forward,
   }
-  function stage.sends_gradients(gradient)
-    stage.sent[#stage.sent + 1] = dist().isend(gradient:contiguous(), place.rank - 1, { group = place.group })
-  end
   attached(model, true).pipeline = stage
   local first, own = place_of.split(total, place.rank, place.size)
   if is_list then keep_parts(layers, first, own) else divide_model(stage, model, first, own) end

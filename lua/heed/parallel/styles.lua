@@ -11,7 +11,7 @@ local E = require "heed.nn.entries"
 local exchange = require "heed.parallel.exchange"
 local place_of = require "heed.parallel.place"
 local shards = require "heed.parallel.shards"
-local nn, primitives, split = core.nn, core.modules, place_of.split
+local nn, primitives, split = require "heed.nn", core.modules, place_of.split
 local skip_init = primitives.skip_init
 
 local styles = {}
@@ -151,6 +151,9 @@ local function cut_mask(mask, heads, place)
   return mask:narrow(-3, (place.rank - 1) * count + 1, count)
 end
 
+-- The options of attention that can have gradients, in the order in which all ranks record them.
+local DIFFERENTIABLE = { "attn_mask", "key", "value" }
+
 --- The pre-hook of an attention module with some of `heads` heads.
 local function before_heads(heads, place)
   local function cut(mask) return cut_mask(mask, heads, place) end
@@ -166,8 +169,9 @@ local function before_heads(heads, place)
       return x, exchange.enter(cut(mask), place), compat.unpack(others, 1, others.n)
     end
     local options = {}
-    for name, value in pairs(mask) do options[name] = exchange.enter(value, place) end
+    for name, value in pairs(mask) do options[name] = value end
     options.attn_mask = cut(options.attn_mask)
+    for _, name in ipairs(DIFFERENTIABLE) do options[name] = exchange.enter(options[name], place) end
     return x, options
   end
 end
