@@ -222,6 +222,8 @@ function styles.Heads(...)
   return new_style { name = "Heads", check = heads_problem, divide = divide_heads }
 end
 
+E.with_frames(styles)
+
 -- The names in the plans that classes have, `tp_plan`.
 local OF_CLASSES = {
   heads = styles.Heads(), colwise = styles.ColwiseParallel(), rowwise = styles.RowwiseParallel(),

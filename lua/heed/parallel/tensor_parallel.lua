@@ -151,7 +151,7 @@ end
 --- the names of parts, where * stands for any characters, or one style for the module itself; without it attention is
 --- divided by heads, and other layers as their classes say. Returns the module: the same one, changed, or if it is
 --- divided itself a new one. After an error nothing is changed.
-return function(module, mesh, plan)
+local function tensor_parallel(module, mesh, plan)
   E.check_module(module, METHOD, "module")
   local place = place_of.of(mesh, METHOD)
   local parts, uses = parts_of(module)
@@ -176,3 +176,5 @@ return function(module, mesh, plan)
   end
   return new[module] or module
 end
+
+return E.with_frames { tensor_parallel = tensor_parallel }
