@@ -156,23 +156,18 @@ local DIFFERENTIABLE = { "attn_mask", "key", "value" }
 
 --- The pre-hook of an attention module with some of `heads` heads.
 local function before_heads(heads, place)
-  local function cut(mask) return cut_mask(mask, heads, place) end
-  return function(m, x, mask, ...)
+  return function(m, x, options)
     if m.training and m.dropout.p > 0 then
       E.fail("MultiHeadAttention: dropout is %g in training mode and its heads are divided among ranks, which would "
         .. "draw the same weights to drop for different heads; set m.dropout.p = 0", m.dropout.p)
     end
     x = exchange.enter(x, place)
-    if not E.is_list(mask) then -- options by position
-      local others = compat.pack(...)
-      for i = 1, others.n do others[i] = exchange.enter(others[i], place) end
-      return x, exchange.enter(cut(mask), place), compat.unpack(others, 1, others.n)
-    end
-    local options = {}
-    for name, value in pairs(mask) do options[name] = value end
-    options.attn_mask = cut(options.attn_mask)
-    for _, name in ipairs(DIFFERENTIABLE) do options[name] = exchange.enter(options[name], place) end
-    return x, options
+    if not E.is_list(options) then return x end
+    local changed = {}
+    for name, value in pairs(options) do changed[name] = value end
+    changed.attn_mask = cut_mask(changed.attn_mask, heads, place)
+    for _, name in ipairs(DIFFERENTIABLE) do changed[name] = exchange.enter(changed[name], place) end
+    return x, changed
   end
 end
 
