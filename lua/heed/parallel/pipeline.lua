@@ -128,14 +128,6 @@ local function run(stage, model, x, options)
   return stage.forward(model, x, options)
 end
 
-local function records(model)
-  if not core.is_grad_enabled() then return false end
-  for _, parameter in ipairs(model:parameters()) do
-    if parameter.requires_grad then return true end
-  end
-  return false
-end
-
 --- The tensor x, or the ids that a model takes.
 local function input_of(stage, x)
   if E.is_tensor(x) then return x end
@@ -146,7 +138,7 @@ end
 --- The model's forward pass on all ranks: its results, and of need_weights those of this rank's layers.
 local function forward(model, x, ...)
   local stage = attached(model).pipeline
-  if records(model) then
+  if core.is_grad_enabled() then
     E.fail("%s: gradients are recorded, and a result that other ranks have computed has none; use "
       .. "heed.distributed.pipeline_step, or heed.no_grad", METHOD)
   end
@@ -164,7 +156,8 @@ local function forward(model, x, ...)
   wait(stage)
   local y = stage.is_last and (#results == 1 and results[1] or core.cat(results, 1)) or nil
   if stage.shares then y = share(stage, y) end
-  return y, info
+  if info ~= nil then return y, info end
+  return y
 end
 
 -- ---- Training -----------------------------------------------------------------------------------
