@@ -54,7 +54,8 @@ describe("data_parallel", function()
   recorded("trains as one process does", function()
     local m, x, y = model(), batch()
     local d = dist.data_parallel(m:clone())
-    local adam, adam_d = heed.optim.AdamW(m:parameters(), { lr = 0.01 }), heed.optim.AdamW(d:parameters(), { lr = 0.01 })
+    local AdamW = heed.optim.AdamW
+    local adam, adam_d = AdamW(m:parameters(), { lr = 0.01 }), AdamW(d:parameters(), { lr = 0.01 })
     for _ = 1, 5 do
       adam:zero_grad()
       adam_d:zero_grad()
@@ -145,8 +146,8 @@ describe("data_parallel", function()
   with(2, "refuses models that differ, or broadcasts that of rank 1", function()
     heed.manual_seed(rank)
     local m = nn.Linear(3, 3)
-    assert.are.equal("data_parallel: weight differs on rank 1 and rank 2; call heed.manual_seed with the same number on "
-      .. "every rank before the model is made, or pass {broadcast = true} for the parameters of rank 1",
+    assert.are.equal("data_parallel: weight differs on rank 1 and rank 2; call heed.manual_seed with the same number "
+      .. "on every rank before the model is made, or pass {broadcast = true} for the parameters of rank 1",
       message_of(dist.data_parallel, m))
     dist.data_parallel(m, nil, { broadcast = true })
     heed.manual_seed(1)

@@ -126,8 +126,9 @@ describe("load", function()
     } do
       with_folder(function(folder)
         local share = 0
-        for _, parameter in ipairs(saved(case[1], case[2], folder):parameters()) do share = share + parameter:numel() end
-        share = share * 4 / size
+        for _, parameter in ipairs(saved(case[1], case[2], folder):parameters()) do
+          share = share + parameter:numel() * 4 / size
+        end
         local before = resident()
         local t = assert(dist.load(case[1], folder, tensor_parallel))
         local used = resident() - before

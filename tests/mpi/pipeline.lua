@@ -103,7 +103,8 @@ describe("pipeline", function()
   it("trains tied embeddings to the same values on the first and the last rank", function()
     local m = model "gpt2"
     local p = dist.pipeline(m:clone(), nil, { micro_batches = 3 })
-    local adam, adam_p = heed.optim.AdamW(m:parameters(), { lr = 0.01 }), heed.optim.AdamW(p:parameters(), { lr = 0.01 })
+    local AdamW = heed.optim.AdamW
+    local adam, adam_p = AdamW(m:parameters(), { lr = 0.01 }), AdamW(p:parameters(), { lr = 0.01 })
     for _ = 1, 3 do
       heed.enable_grad(function()
         adam:zero_grad()
@@ -164,8 +165,8 @@ describe("pipeline", function()
   end)
 
   it("refuses what it cannot divide", function()
-    assert.are.equal("pipeline: model is a module (Linear); it must be a Sequential, or a model with a method embed and "
-      .. "a list of layers", message_of(dist.pipeline, nn.Linear(2, 2)))
+    assert.are.equal("pipeline: model is a module (Linear); it must be a Sequential, or a model with a method embed "
+      .. "and a list of layers", message_of(dist.pipeline, nn.Linear(2, 2)))
     assert.are.equal(("pipeline: model has 0 layers; it must have at least %d, one for each rank"):format(size),
       message_of(dist.pipeline, nn.Sequential()))
     local p = dist.pipeline(list())

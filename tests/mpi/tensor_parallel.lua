@@ -310,8 +310,8 @@ describe("tensor_parallel of models", function()
     assert.are.equal(("tensor_parallel: MultiHeadAttention has num_kv_heads = 1, and there are %d ranks; it must be a "
       .. "multiple of that, so at most 1 rank"):format(size), message_of(dist.tensor_parallel, m))
     m = attention { alibi = true }
-    assert.are.equal("tensor_parallel: MultiHeadAttention has alibi, whose slopes depend on the number of heads; divide "
-      .. "only layers around it", message_of(dist.tensor_parallel, m))
+    assert.are.equal("tensor_parallel: MultiHeadAttention has alibi, whose slopes depend on the number of heads; "
+      .. "divide only layers around it", message_of(dist.tensor_parallel, m))
     m = attention()
     m:register_forward_hook(function() end)
     assert.truthy(message_of(dist.tensor_parallel, m):find("has hooks", 1, true))

@@ -181,8 +181,8 @@ end
 --- part =, parts =, groups =}: part number `part` of `parts` that are stacked along the first dimension, within each of
 --- `groups` groups (1 by default; as many as heads if the file interleaves them). Names with ignored(name) are skipped.
 --- `config` holds settings by name, also for messages. Returns true, or nil and a message that lists everything
---- missing, unexpected or of a wrong shape, after `note` (a string or nil). divide(model), if given, leaves the model the
---- parts that this rank needs (heed.parallel), before they are read.
+--- missing, unexpected or of a wrong shape, after `note` (a string or nil). divide(model), if given, leaves the model
+--- the parts that this rank needs (heed.parallel), before they are read.
 function loading.fill(class, model, state, config, name_in_file, ignored, note, divide)
   local forms, used, problems = {}, {}, {}
   for name, target in compat.pairs(model:state_dict()) do
@@ -250,8 +250,8 @@ local function stop_tokens(class, folder, c)
   return list or false, problem and ("%s.load: generation_config.json: %s"):format(class, problem)
 end
 
---- Makes the function load(path, config, divide) of the decoder class `Class`, named `class`. `about` describes the model: the
---- fields of configs.settings, and
+--- Makes the function load(path, config, divide) of the decoder class `Class`, named `class`. `about` describes the
+--- model: the fields of configs.settings, and
 ---   prefix      an optional prefix of the names in the file
 ---   embedding   the name of the token embeddings' weight in the file
 ---   lm_head     the name of lm_head's weight in the file, without the prefix; "lm_head.weight" by default

@@ -1,5 +1,5 @@
---- data_parallel(model, mesh, options): every rank has the whole model and its own part of the data; after each backward
---- pass the gradients are averaged over the ranks.
+--- data_parallel(model, mesh, options): every rank has the whole model and its own part of the data; after each
+--- backward pass the gradients are averaged over the ranks.
 
 local attached = require "heed.nn.attached"
 local core = require "heed.core"

@@ -1,8 +1,8 @@
 --- pipeline(model, mesh, options): each rank has some of a model's layers, one after another. A batch goes through in
 --- micro-batches, so that the ranks work at the same time.
 ---
---- A model has a method embed(ids, ...), whose result is the input [..., d] of its `layers`, a ModuleList; after them come
---- `norm` and `lm_head`, if it has these. A Sequential is divided by its parts.
+--- A model has a method embed(ids, ...), whose result is the input [..., d] of its `layers`, a ModuleList; after them
+--- come `norm` and `lm_head`, if it has these. A Sequential is divided by its parts.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
@@ -53,14 +53,12 @@ end
 
 --- A tensor of that shape from a rank; the shape is sent before it if it is nil.
 local function receive(stage, from, shape)
-  local options, x = { group = stage.place.group }, nil
-  if shape then
-    x = core.empty(shape)
-  else
-    local header = core.zeros(MOST_DIMS + 1, { dtype = "int64" })
+  local options, header = { group = stage.place.group }, nil
+  if not shape then
+    header = core.zeros(MOST_DIMS + 1, { dtype = "int64" })
     dist().irecv(header, from, options):wait()
-    x = empty_of(header)
   end
+  local x = shape and core.empty(shape) or empty_of(header)
   dist().irecv(x, from, options):wait()
   return x
 end
@@ -206,9 +204,9 @@ local function step(stage, model, x, targets, loss)
   return total
 end
 
---- pipeline_step(model, x, targets, loss): a forward and a backward pass of a model that pipeline got, in micro-batches;
---- loss(y, targets), a mean over the batch, is called on the last rank. Adds to the gradients of this rank's parameters.
---- Returns the loss, a number, on all ranks.
+--- pipeline_step(model, x, targets, loss): a forward and a backward pass of a model that pipeline got, in
+--- micro-batches; loss(y, targets), a mean over the batch, is called on the last rank. Adds to the gradients of this
+--- rank's parameters. Returns the loss, a number, on all ranks.
 function parallel.pipeline_step(model, x, targets, loss)
   local stage = E.is_module(model) and (attached(model) or {}).pipeline
   if not stage then E.reject(STEP, "model", model, "a model that pipeline got") end
@@ -287,9 +285,9 @@ end
 
 local OPTIONS = { "micro_batches", "broadcast" }
 
---- pipeline(model, mesh, {micro_batches = 1, broadcast = true}): leaves each rank of a mesh of one dimension its share of
---- the layers, and returns the model. Calls with the same input on all ranks then give the result on all of them, or
---- without broadcast on the last alone. Results are those of one process, bit for bit.
+--- pipeline(model, mesh, {micro_batches = 1, broadcast = true}): leaves each rank of a mesh of one dimension its share
+--- of the layers, and returns the model. Calls with the same input on all ranks then give the result on all of them, or
+--- without broadcast on the last alone. Results are those of one process on the same micro-batches, bit for bit.
 function parallel.pipeline(model, mesh, ...)
   E.check_module(model, METHOD, "model")
   local count, shares = primitives.options(METHOD, OPTIONS, 3, model, mesh, ...)

@@ -11,12 +11,12 @@ function place.of(mesh, method)
   local groups = require "heed.distributed.groups"
   groups.check_open(method)
   local rank = groups.rank(mesh, method)
-  if not rank then E.fail("%s: this rank is not in the group of mesh; call it on the ranks of the group only", method) end
+  if not rank then E.fail("%s: this rank is not in the group of mesh; call it on the ranks of the group", method) end
   return { group = mesh, rank = rank, size = groups.size(mesh, method) }
 end
 
---- The part of a rank of `size` elements: its first, from 1, and their number. Where the size does not divide, the first
---- ranks have one more.
+--- The part of a rank of `size` elements: its first, from 1, and their number. Where the size does not divide, the
+--- first ranks have one more.
 function place.split(size, rank, ranks)
   local least, more = compat.divide(size, ranks), size % ranks
   return (rank - 1) * least + math.min(rank - 1, more) + 1, least + (rank <= more and 1 or 0)

@@ -211,7 +211,7 @@ local function divide_heads(m, place)
   return connect(new, before_heads(m.num_heads, place), function(_, _, y) return exchange.add(y, place) end)
 end
 
---- Heads(): each rank has some heads of a MultiHeadAttention, with the columns of out_proj's weight that belong to them.
+--- Heads(): each rank has some heads of a MultiHeadAttention, with the columns of out_proj's weight for them.
 function styles.Heads(...)
   primitives.options("Heads", {}, 1, ...)
   return new_style { name = "Heads", check = heads_problem, divide = divide_heads }
