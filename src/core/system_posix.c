@@ -238,7 +238,8 @@ void heed__system_unmap(char *data, size_t size) {
 void heed__system_forget(char *data, size_t size) {
 #if defined(MADV_DONTNEED)
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  const uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1), end = ((uintptr_t)data + size) & ~(page - 1);
+  const uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1),
+                  end = ((uintptr_t)data + size) & ~(page - 1);
   const int before = errno;
   if (first < end) (void)madvise((void *)first, end - first, MADV_DONTNEED); /* advice: failure is harmless */
   errno = before;
