@@ -15,6 +15,7 @@ local options_of, fail = core.modules.options, E.fail
 
 local Decoder = nn.Module.class "Decoder"
 
+Decoder.tp_plan = { lm_head = "colwise_gather" } -- unless it is tied
 Decoder.part_names = { layers = "blocks", norm = "ln_final" } -- in the names of points
 
 local OPTIONS = {

@@ -221,7 +221,8 @@ E.with_frames(styles)
 
 -- The names in the plans that classes have, `tp_plan`.
 local OF_CLASSES = {
-  heads = styles.Heads(), colwise = styles.ColwiseParallel(), rowwise = styles.RowwiseParallel(),
+  heads = styles.Heads(), rowwise = styles.RowwiseParallel(), colwise = styles.ColwiseParallel(),
+  colwise_gather = styles.ColwiseParallel { gather = true },
 }
 
 --- The style of a name in a class's plan.

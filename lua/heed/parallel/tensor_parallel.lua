@@ -110,23 +110,24 @@ local function label(part)
   return part.path == "" and E.class_name(part.module) or ("'%s'"):format(part.path)
 end
 
---- Refuses tensors of divided modules that other modules share, such as a tied lm_head.
-local function check_shared(parts, chosen)
+--- Calls visit(part, other) for each chosen part with a tensor that another part has, too, such as a tied lm_head.
+local function visit_shared(parts, chosen, visit)
   local owners = {} -- by identity of a tensor: a part
   for _, part in ipairs(parts) do
     for _, entry in ipairs(E.entries(part.module)) do
       if entry.kind == "parameter" then
         local _, identity = primitives.identity(entry.value)
         local other = owners[identity]
-        local one = other and (chosen[other] and other or chosen[part] and part)
-        if one then
-          E.fail("%s: %s shares its weight with %s; leave it out of the plan", METHOD, label(one),
-            label(one == other and part or other))
-        end
+        if other and chosen[other] then visit(other, part) end
+        if other and chosen[part] then visit(part, other) end
         owners[identity] = part
       end
     end
   end
+end
+
+local function refuse_shared(part, other)
+  E.fail("%s: %s shares its weight with %s; leave it out of the plan", METHOD, label(part), label(other))
 end
 
 local function check_all(parts, chosen, place)
@@ -142,7 +143,7 @@ local function check_all(parts, chosen, place)
       end
     end
   end
-  check_shared(parts, chosen)
+  visit_shared(parts, chosen, refuse_shared)
 end
 
 -- ---- Dividing -----------------------------------------------------------------------------------
@@ -158,6 +159,7 @@ local function tensor_parallel(module, mesh, plan)
   local chosen
   if plan == nil then
     chosen = own_styles(parts)
+    visit_shared(parts, chosen, function(part) chosen[part] = nil end)
   elseif styles.definition(plan) then
     chosen = { [parts[1]] = { style = plan } }
   else
