@@ -153,12 +153,13 @@ typedef struct heed__attention_plan {
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task, or of a unit; tasks of a head */
   int64_t units, units_of_task; /* with items */
-  float *scratch; /* slot_area floats for each slot: `area` for the kernels, then the dropout_mask of a task */
+  float
+      *scratch; /* slot_area floats for each slot: `area` for the kernels, then the dropout_mask of a task */
   size_t area, slot_area;
   float *allocated[2]; /* `scratch` and decode.parts, unless the caller's buffer holds them */
   int64_t current, current_item, position; /* in_order: the task or unit, its item, the position in it */
-  bool drawing;      /* `dropout` has begun */
-  heed_tensor *kept; /* moved to operands->kept at the end */
+  bool drawing;                            /* `dropout` has begun */
+  heed_tensor *kept;                       /* moved to operands->kept at the end */
 
   /* From here on not zeroed at the beginning */
   heed__dropout dropout;

@@ -1,5 +1,5 @@
-/* The factors of dropout on the weights. MT19937 draws them head by head, in order; PHILOX those of any task, on
- * any thread. */
+/* The factors of dropout on the weights. MT19937 draws them head by head, in order; PHILOX those of any task,
+ * on any thread. */
 #include "plan.h"
 
 #include <string.h>
@@ -89,8 +89,8 @@ static bool draw_factors(heed__attention_plan *p, float *dropout_mask, const dra
   return true;
 }
 
-bool heed__attention_draw(heed__attention_plan *p, float *dropout_mask, int64_t head, int64_t first, int64_t last,
-                          int64_t keys, const heed__pace *pace, int64_t *position) {
+bool heed__attention_draw(heed__attention_plan *p, float *dropout_mask, int64_t head, int64_t first,
+                          int64_t last, int64_t keys, const heed__pace *pace, int64_t *position) {
   const drawn_rows rows = {head, first, last, keys};
   if (*position > 0 && *position < HEED__DRAWING) return true;
   int64_t drawn = *position > 0 ? *position - HEED__DRAWING : 0;

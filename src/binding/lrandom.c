@@ -26,7 +26,8 @@ static uint64_t seed_argument(lua_State *L, int idx) {
 static const char *const kind_names[] = {[HEED_MT19937] = "mt19937", [HEED_PHILOX] = "philox"};
 
 /* nil: `otherwise` */
-static heed_generator_kind opt_kind(lua_State *L, int idx, const char *function, heed_generator_kind otherwise) {
+static heed_generator_kind opt_kind(lua_State *L, int idx, const char *function,
+                                    heed_generator_kind otherwise) {
   if (lua_isnoneornil(L, idx)) return otherwise;
   const char *name = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
   for (int kind = HEED_MT19937; kind <= HEED_PHILOX; kind++)

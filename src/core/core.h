@@ -169,7 +169,7 @@ struct heed_generator {
   uint32_t position; /* of the next word; HEED__MT_WORDS: all words are used */
   /* PHILOX */
   uint64_t seed, offset; /* offset: in words of 32 bits, of each subsequence */
-  int part_ndim;         /* draws are parts of a tensor with these dimensions, from `first` (from 0); 0: whole */
+  int part_ndim; /* draws are parts of a tensor with these dimensions, from `first` (from 0); 0: whole */
   int64_t whole[HEED_MAX_DIMS], first[HEED_MAX_DIMS];
   uint32_t word[HEED__MT_WORDS]; /* MT19937 */
 };

@@ -1,5 +1,6 @@
-/* The stream of PyTorch's generators on GPUs: Philox4x32-10, whose words are a function of a counter. The key is
- * the seed; the counter is the offset, in blocks of four words, and the subsequence, a thread of the GPU. */
+/* The stream of PyTorch's generators on GPUs: Philox4x32-10, whose words are a function of a counter. The key
+ * is the seed; the counter is the offset, in blocks of four words, and the subsequence, a thread of the GPU.
+ */
 #include "core.h"
 
 #include <inttypes.h>
@@ -108,10 +109,11 @@ heed_status heed__check_part(heed_context *ctx, const char *function, const char
 heed_status heed__check_no_part(heed_context *ctx, const char *function, const heed_generator *g) {
   char whole[HEED__SHAPE_TEXT];
   if (g->part_ndim == 0) return HEED_OK;
-  return heed__fail(ctx, HEED_ARGUMENT,
-                    "%s: the generator draws a part of a whole of %s, and this draw has no parts; it must be a "
-                    "generator without a part",
-                    function, heed__shape_text(whole, g->part_ndim, g->whole));
+  return heed__fail(
+      ctx, HEED_ARGUMENT,
+      "%s: the generator draws a part of a whole of %s, and this draw has no parts; it must be a "
+      "generator without a part",
+      function, heed__shape_text(whole, g->part_ndim, g->whole));
 }
 
 heed_status heed_generator_set_part(heed_generator *g, int ndim, const int64_t *whole, const int64_t *first) {
@@ -124,13 +126,15 @@ heed_status heed_generator_set_part(heed_generator *g, int ndim, const int64_t *
   if (status != HEED_OK) return status;
   if (ndim > 0 && g->kind != HEED_PHILOX)
     return heed__fail(ctx, HEED_ARGUMENT,
-                      "%s: the generator is mt19937, whose numbers have an order; it must be philox", function);
+                      "%s: the generator is mt19937, whose numbers have an order; it must be philox",
+                      function);
   for (int d = 0; d < ndim; d++)
     if (whole[d] < 1 || first[d] < 1 || first[d] > whole[d])
-      return heed__fail(ctx, HEED_SHAPE,
-                        "%s: whole is %s and first is %s; sizes must be 1 or more, and first from 1 to the size "
-                        "of its dimension",
-                        function, heed__shape_text(text, ndim, whole), heed__shape_text(other, ndim, first));
+      return heed__fail(
+          ctx, HEED_SHAPE,
+          "%s: whole is %s and first is %s; sizes must be 1 or more, and first from 1 to the size "
+          "of its dimension",
+          function, heed__shape_text(text, ndim, whole), heed__shape_text(other, ndim, first));
   if (heed__numel(ndim, whole, sizeof(float)) < 0)
     return heed__fail(ctx, HEED_SHAPE, "%s: whole is %s, which is too large", function,
                       heed__shape_text(text, ndim, whole));
@@ -216,7 +220,8 @@ heed_status heed_generator_set_offset(heed_generator *g, uint64_t offset) {
   if (g->kind != HEED_PHILOX)
     return heed__fail(ctx, HEED_ARGUMENT, "set_offset: the generator is mt19937; it must be philox");
   if (offset % 4 != 0)
-    return heed__fail(ctx, HEED_ARGUMENT, "set_offset: offset is %" PRIu64 "; it must be a multiple of 4", offset);
+    return heed__fail(ctx, HEED_ARGUMENT, "set_offset: offset is %" PRIu64 "; it must be a multiple of 4",
+                      offset);
   g->offset = offset;
   return HEED_OK;
 }

@@ -1,4 +1,5 @@
-/* Random streams: MT19937, drawn from as by PyTorch; dropout; the state as bytes. philox.c has the other kind.
+/* Random streams: MT19937, drawn from as by PyTorch; dropout; the state as bytes. philox.c has the other
+ * kind.
  *
  * Sources: M. Matsumoto, T. Nishimura, "Mersenne twister" (ACM TOMACS 8, 1998), with the seeding of 2002; Box
  * and Muller (1958) for the normal distribution; P. L'Ecuyer, "Tables of linear congruential generators"
@@ -270,9 +271,10 @@ heed_status heed_generator_set_state(heed_generator *g, const unsigned char *byt
   const bool is_counted = memcmp(bytes, counted_mark, sizeof(counted_mark)) == 0;
   if (is_counted != (g->kind == HEED_PHILOX) &&
       (is_counted || memcmp(bytes, state_mark, sizeof(state_mark)) == 0))
-    return heed__fail(ctx, HEED_ARGUMENT,
-                      "set_state: the state is of a %s generator and this one is %s; both must be of one kind",
-                      is_counted ? "philox" : "mt19937", is_counted ? "mt19937" : "philox");
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "set_state: the state is of a %s generator and this one is %s; both must be of one kind",
+        is_counted ? "philox" : "mt19937", is_counted ? "mt19937" : "philox");
   if (is_counted) return set_counted_state(g, bytes);
   const uint64_t position = get(bytes + AT_POSITION, 4), has_spare = get(bytes + AT_HAS_SPARE, 4);
   const uint64_t bits = get(bytes + AT_SPARE, 8);

@@ -29,10 +29,10 @@ bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, dou
 
 /* ---- Whole tensors and parts of them from PHILOX ---- */
 
-/* torch.cuda draws a tensor with one thread for each group of elements: thread t reads the block of four words
- * of subsequence t at offset / 4. Here `lanes` words of each block (1, 2 or 4) are used, one after another: word
- * w is word w % lanes of thread w / lanes, as on a GPU with enough threads for all elements. A word depends on
- * the seed, the offset and w alone, so that tasks and machines can draw their parts. */
+/* torch.cuda draws a tensor with one thread for each group of elements: thread t reads the block of four
+ * words of subsequence t at offset / 4. Here `lanes` words of each block (1, 2 or 4) are used, one after
+ * another: word w is word w % lanes of thread w / lanes, as on a GPU with enough threads for all elements. A
+ * word depends on the seed, the offset and w alone, so that tasks and machines can draw their parts. */
 typedef struct heed__counted {
   uint32_t key[2];
   uint64_t block;
@@ -42,8 +42,8 @@ typedef struct heed__counted {
   int64_t shape[HEED_MAX_DIMS], whole[HEED_MAX_DIMS], first[HEED_MAX_DIMS]; /* the last two of a part */
 } heed__counted;
 
-/** The block of a counter, Philox4x32-10. Source: J. K. Salmon et al., "Parallel random numbers: as easy as 1,
- * 2, 3" (SC 2011). */
+/** The block of a counter, Philox4x32-10. Source: J. K. Salmon et al., "Parallel random numbers: as easy as
+ * 1, 2, 3" (SC 2011). */
 void heed__philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /** Checks that a tensor of this shape can be drawn as the generator's part: it must lie inside the whole.
@@ -54,8 +54,8 @@ heed_status heed__check_part(heed_context *ctx, const char *function, const char
 /** Refuses a generator with a part, for draws that have none. Errors: ARGUMENT. */
 HEED_MUST_USE
 heed_status heed__check_no_part(heed_context *ctx, const char *function, const heed_generator *g);
-/** Begins the draw of a tensor that was checked, and moves the offset behind it. lanes 0: those of dropout, the
- * largest that divides the number of elements of the whole. */
+/** Begins the draw of a tensor that was checked, and moves the offset behind it. lanes 0: those of dropout,
+ * the largest that divides the number of elements of the whole. */
 void heed__counted_begin(heed__counted *c, heed_generator *g, int lanes, int ndim, const int64_t *shape);
 /** The number, in the whole, of the first element of a row along the last dimension. Rows count from 0 in
  * row-major order of the shape that is drawn. */
@@ -80,8 +80,8 @@ typedef struct heed__dropout {
   uint64_t state; /* of the mkl stream */
   heed__counted words;
 } heed__dropout;
-/** Begins the dropout of a tensor of that shape, which was checked (heed__check_part); the mkl stream draws its
- * seed. p in (0, 1]. */
+/** Begins the dropout of a tensor of that shape, which was checked (heed__check_part); the mkl stream draws
+ * its seed. p in (0, 1]. */
 void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p, int ndim,
                          const int64_t *shape);
 /** out = x · 0 or x · scale for the next n elements; may be in place. As in PyTorch, the product by 0 keeps

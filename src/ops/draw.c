@@ -126,8 +126,8 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
   if (status) goto done;
   if (is_counted(ctx, g))
     status = heed__counted_normal(ctx, function, keep_generator(&d, ctx, g), mean, std, d.result.tensor);
-  else if (!heed__draw_normal(keep_generator(&d, ctx, g), d.scattered ? NULL : heed__kernels_of(ctx)->normal, mean,
-                         std, drawn_floats(&d), d.result.tensor->numel))
+  else if (!heed__draw_normal(keep_generator(&d, ctx, g), d.scattered ? NULL : heed__kernels_of(ctx)->normal,
+                              mean, std, drawn_floats(&d), d.result.tensor->numel))
     status = heed__stopped(ctx, function);
 done:
   return heed__recorded_constant(ctx, end_drawing(ctx, &d, status), HEED__OP_normal, out);
@@ -270,8 +270,7 @@ static heed_status drop(heed_context *ctx, const char *function, heed_generator 
   if (status) goto done;
   heed_tensor *to = made ? made : *out;
   /* PyTorch lets MKL draw into row-major memory of its own */
-  const heed_tensor *by =
-      !counted && ctx->dropout_stream == HEED_DROPOUT_MKL ? NULL : layout(ctx, g, x);
+  const heed_tensor *by = !counted && ctx->dropout_stream == HEED_DROPOUT_MKL ? NULL : layout(ctx, g, x);
   status = begin_drawing(ctx, function, &d, &to, HEED_FLOAT32, x->ndim, x->shape, by, 1, &x);
   if (status) goto done;
   heed__permute_on_stack(&ordered, x, d.order);

@@ -4,8 +4,8 @@
 
 #include "ops.h"
 
-/* Fill x, which is row-major. Errors: SHAPE (x is not inside the generator's whole), CANCELLED, LIMIT; the caller
- * then restores the generator. */
+/* Fill x, which is row-major. Errors: SHAPE (x is not inside the generator's whole), CANCELLED, LIMIT; the
+ * caller then restores the generator. */
 
 /** Uniform in [from, to). */
 HEED_MUST_USE

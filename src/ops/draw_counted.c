@@ -1,5 +1,5 @@
-/* Random tensors from a PHILOX generator: what torch.cuda draws with a thread for each element. Rows along the
- * last dimension are drawn one by one, since those of a part lie apart in the whole. */
+/* Random tensors from a PHILOX generator: what torch.cuda draws with a thread for each element. Rows along
+ * the last dimension are drawn one by one, since those of a part lie apart in the whole. */
 #include <math.h>
 
 #include "draw.h"
@@ -86,13 +86,15 @@ static void set_integers(const kind *k, void *out, const uint32_t *words, int64_
 
 heed_status heed__counted_uniform(heed_context *ctx, const char *function, heed_generator *g, double from,
                                   double to, const heed_tensor *x) {
-  const kind k = {.each = 1, .lanes = 1, .set = set_uniform, .element = sizeof(float), .from = from, .to = to};
+  const kind k = {
+      .each = 1, .lanes = 1, .set = set_uniform, .element = sizeof(float), .from = from, .to = to};
   return draw(ctx, function, g, &k, x);
 }
 
 heed_status heed__counted_normal(heed_context *ctx, const char *function, heed_generator *g, double mean,
                                  double std, const heed_tensor *x) {
-  const kind k = {.each = 2, .lanes = 2, .set = set_normal, .element = sizeof(float), .from = mean, .to = std};
+  const kind k = {
+      .each = 2, .lanes = 2, .set = set_normal, .element = sizeof(float), .from = mean, .to = std};
   return draw(ctx, function, g, &k, x);
 }
 
