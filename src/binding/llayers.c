@@ -228,6 +228,7 @@ static int call_attention_of(lua_State *L, const char *function, int first, bool
 static int op_attention(lua_State *L) {
   static const char function[] = "scaled_dot_product_attention";
   static const char *const names[] = {ATTENTION_OPTIONS, "need_weights", "need_lse", NULL};
+  if (lheed_redirect(L, function)) return lheed_call_all(L);
   lheed_options(L, function, 4, names);
   return call_attention_of(L, function, 4, false);
 }
@@ -237,6 +238,7 @@ static int op_varlen_attention(lua_State *L) {
   static const char function[] = "varlen_attention";
   static const char *const names[] = {"lengths",      "key_lengths", ATTENTION_OPTIONS,
                                       "need_weights", "need_lse",    NULL};
+  if (lheed_redirect(L, function)) return lheed_call_all(L);
   lheed_options(L, function, 4, names);
   return call_attention_of(L, function, 6, true);
 }
@@ -311,4 +313,6 @@ void lheed_open_layers(lua_State *L) {
   static const luaL_Reg primitives[] = {{"normalize", normalize}, {NULL, NULL}};
   lheed_add_methods(L, functions, false);
   lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, op_attention);
+  lheed_add_transparent(L, op_varlen_attention);
 }

@@ -53,9 +53,12 @@ local function run_or_undo(m, pass, ...)
   error(result[2], 0)
 end
 
---- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners.
+--- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners, or of any attention
+--- module where a function in Lua computes attention.
 function own.forward(m, x, ...)
   if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads(m, x, ...) end
+  local elsewhere = primitives.redirected()
+  if elsewhere and points.are_in(m) then return elsewhere("forward", m, x, ...) end
   if hooks.any(m, "points") then return norms.forward(m, x, ...) end
   if core.is_grad_enabled() and points.are_in(m) then return recorded(m, x, ...) end
   local list = points.listeners(m)
