@@ -147,10 +147,7 @@ local function redirected(link)
   local function positions(l) return positions_of(link, l) end
   return function(what, ...)
     if what == SDPA then return attention(link, ...) end
-    if what == "forward" then
-      local given = { primitives.read_forward(...) } -- copies, which no listener can release
-      return forward_on_shards(attend, positions, (...), given[1], given)
-    end
+    if what == "forward" then return forward_on_shards(attend, positions, ...) end
     if what == "varlen_attention" then
       E.fail("%s: it is not available in context_parallel; use scaled_dot_product_attention with attn_mask = "
         .. "heed.mask.documents(lengths)", what)

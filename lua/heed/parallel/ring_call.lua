@@ -113,9 +113,14 @@ local function one_segment(first, size) return size > 0 and { { first = first, s
 --- The call of ring attention for q, k and v of this rank and the options
 ---   is_causal, window, softcap, scale, alibi_slopes, attn_mask, past_key, past_value   as the function's
 ---   kv_lengths   int64 [b]; with `moves` it aligns the last query with the last key, as in the function
+---   most         tokens, for a context_length
 ---   padding      bool [b, 1, 1, s], true for hidden keys
 local function new_call(link, name, q, k, v, o)
   local n, s = agree(link, name, q, k, v)
+  if o.most and math.max(n, s) > o.most then
+    E.fail("%s: there are %d tokens on all ranks; there must be at most %d, the context_length", name, math.max(n, s),
+      o.most)
+  end
   local past = o.past_key and o.past_key.shape[o.past_key.ndim - 1] or 0
   local mask, value, lengths = o.attn_mask, nil, o.kv_lengths
   if primitives.is_mask(mask) then mask, value = nil, mask end

@@ -3,8 +3,8 @@
 --- Shapes: b batch (1 without), h heads, l tokens of this rank, n of all ranks, d head_dim.
 
 local core = require "heed.core"
+local compat = require "heed.compat"
 local E = require "heed.nn.entries"
-local forward_options = require "heed.nn.forward_options"
 local points = require "heed.nn.points"
 local ring_call = require "heed.parallel.ring_call"
 local primitives = core.modules
@@ -22,11 +22,30 @@ local function settings_of(m)
   if E.class_name(m) ~= "MultiHeadAttention" then
     c.heads, c.kv_heads, c.dim, c.one_head = 1, 1, m.d_out, true
     c.causal = E.class_name(m) == "CausalAttention"
+    c.most = c.causal and m.context_length or nil
     return c
   end
+  c.most = m.context_length
   c.heads, c.kv_heads, c.dim, c.causal = m.num_heads, m.num_kv_heads, m.head_dim, m.causal
   c.window, c.softcap, c.alibi, c.sinks, c.rope = m.window, m.softcap, m.alibi, m.sinks, m.rope
   return c
+end
+
+local OPTIONS = {
+  "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache", "need_lse",
+  "lengths", "key_lengths",
+}
+
+--- The options of m(x, …) by name.
+local function read_options(name, m, x, ...)
+  local options, values = {}, compat.pack(primitives.options(name, OPTIONS, 3, m, x, ...))
+  for i, each in ipairs(OPTIONS) do options[each] = values[i] end
+  E.check_tensor(x, name, "x")
+  if x.ndim ~= 2 and x.ndim ~= 3 then E.reject(name, "x", x, "[tokens, size] or [batch, tokens, size]") end
+  for _, each in ipairs { "key", "value" } do
+    if options[each] ~= nil then E.check_operand(options[each], name, each, x.ndim) end
+  end
+  return options
 end
 
 --- Raises for what a ring cannot do.
@@ -50,8 +69,12 @@ local function check(name, m, options, listened)
 end
 
 --- The padding as bool [b, 1, 1, s], true for hidden keys.
-local function padding_of(mask)
+local function padding_of(name, mask)
   if mask == nil then return nil end
+  E.check_tensor(mask, name, "key_padding_mask")
+  if mask.dtype ~= "bool" or mask.ndim < 1 or mask.ndim > 2 then
+    E.reject(name, "key_padding_mask", mask, "bool [batch, tokens of all ranks]")
+  end
   return mask:view(mask.ndim == 2 and mask.shape[1] or 1, 1, 1, mask.shape[mask.ndim])
 end
 
@@ -62,8 +85,9 @@ end
 
 --- m(x, options) on shards. `attend(name, q, k, v, options)` gives the output and the logarithms of the sums of e^score;
 --- `positions(l)` those of this rank's l tokens, or of those of `key`, from 1.
-return function(attend, positions, m, x, given)
-  local name, options = E.class_name(m), forward_options(given)
+return function(attend, positions, m, x, ...)
+  local name = E.class_name(m)
+  local options = read_options(name, m, x, ...)
   local list, listened = points.listeners(m) or {}, {}
   for _, entry in ipairs(list) do listened[entry.name] = true end
   check(name, m, options, listened)
@@ -99,8 +123,8 @@ return function(attend, positions, m, x, given)
   local z, lse = attend(name, made[1], made[2], made[3], {
     attn_mask = mask, is_causal = c.causal, window = c.window, softcap = c.softcap, scale = c.scale,
     alibi_slopes = c.alibi and core.alibi_slopes(c.heads) or nil, sinks = c.sinks,
-    padding = padding_of(options.key_padding_mask), kv_lengths = lengths_of(name, options.kv_lengths),
-    moves = options.key ~= nil, cache = options.cache, module = m,
+    padding = padding_of(name, options.key_padding_mask), kv_lengths = lengths_of(name, options.kv_lengths),
+    moves = options.key ~= nil, most = c.most, cache = options.cache, module = m,
   })
   z = at("z", z:transpose(2, 3))
   local y = z:reshape(z.shape[1], z.shape[2], c.heads * c.dim)
