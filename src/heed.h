@@ -266,6 +266,17 @@ HEED_API void heed_clear_cancel(heed_context *ctx);
  * anew. 0 removes the deadline. Errors: ARGUMENT (negative or not finite). */
 HEED_CALL heed_set_deadline(heed_context *ctx, double seconds);
 
+/** For host functions that wait: CANCELLED or LIMIT if a call on ctx must stop now, with a message that begins
+ * with the name `function`. A cancellation is thereby consumed. */
+HEED_CALL heed_check_stop(heed_context *ctx, const char *function);
+
+/** Has poll(user) called during long calls on ctx: by the caller's thread, at the first cancellation check
+ * that comes `seconds` or more after the last one. 0.001 suits messages between machines that make no progress
+ * by themselves. Results keep their bits. The function must return, should take a few microseconds, and must
+ * not use ctx or its objects, except by heed_cancel. NULL for poll: none. Errors: ARGUMENT (seconds negative
+ * or not finite). */
+HEED_CALL heed_set_poll(heed_context *ctx, double seconds, void (*poll)(void *user), void *user);
+
 /* ---- Tensors ---- */
 
 #define HEED_MAX_DIMS 16
@@ -1552,6 +1563,15 @@ HEED_API int luaopen_heed(struct lua_State *L);
  * this context under a limit of seconds, call heed_set_deadline: the time of the script's last call may be
  * over. */
 HEED_API heed_context *heed_lua_context(struct lua_State *L);
+/** The tensor at an index of the stack; NULL: another value, or a tensor that was released. For the functions
+ * of C modules beside heed's own. Raises nothing and allocates nothing. It is valid while it is on the stack
+ * and Lua runs no code, since scripts can release tensors; a view (heed_detach) is valid until it is freed. */
+HEED_API heed_tensor *heed_lua_tensor(struct lua_State *L, int index);
+/** Pushes an empty tensor for a result: heed_neg(ctx, x, heed_lua_push_tensor(L)) sets it. It belongs to the
+ * collector from the beginning. The address is valid while the value is on the stack. As this may run
+ * finalizers, push all results first, then take the arguments. Raises an error if memory runs out, or if the
+ * library is not open in L. */
+HEED_API heed_tensor **heed_lua_push_tensor(struct lua_State *L);
 /** The part of the library that is written in C, on which lua/heed/init.lua builds. */
 HEED_API int luaopen_heed_core(struct lua_State *L);
 

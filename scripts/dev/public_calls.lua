@@ -55,7 +55,7 @@ local numbers = { -- valid values by name; 1 for the others
 }
 local name_of = {
   heed_module_set_parameter = '"weight"', heed_module_set_module = '"dropout"', heed_module_setting = '"p"',
-  heed_module_set_setting = '"scale"',
+  heed_module_set_setting = '"scale"', heed_check_stop = '"check_stop"',
 }
 
 -- Their lists of states must fit their lists of parameters: tested in test_optimizers.c.

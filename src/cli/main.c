@@ -80,7 +80,8 @@ static char *find_executable(const char *name) {
   return NULL;
 }
 
-/* Adds ../lua, relative to the directory of the executable, to package.path. */
+/* Adds ../lua, relative to the directory of the executable, to package.path, and the directory itself, where
+ * heed_mpi.so is built, to package.cpath. */
 static void add_own_folder(lua_State *L, const char *name) {
   char *executable = find_executable(name);
   if (!executable) return;
@@ -89,8 +90,12 @@ static void add_own_folder(lua_State *L, const char *name) {
   lua_getglobal(L, "package");
   lua_getfield(L, -1, "path");
   lua_pushfstring(L, "%s;%s/../lua/?.lua;%s/../lua/?/init.lua", lua_tostring(L, -1), executable, executable);
-  free(executable);
   lua_setfield(L, -3, "path");
+  lua_pop(L, 1);
+  lua_getfield(L, -1, "cpath");
+  lua_pushfstring(L, "%s;%s/?.so", lua_tostring(L, -1), executable);
+  free(executable);
+  lua_setfield(L, -3, "cpath");
   lua_pop(L, 2);
 }
 

@@ -126,6 +126,15 @@ void heed__set_slice(heed_context *ctx, double end);
 /** Starts the time limit (limits.seconds) of a script's call. */
 void heed__start_call(heed_context *ctx);
 
+/* What heed_set_poll set. Only the thread of the running call reads and writes `next` and `runs`. */
+typedef struct heed__poll {
+  heed_context *context;
+  void (*function)(void *user);
+  void *user;
+  double seconds, next; /* in seconds of heed_clock(): between two calls, and of the next call */
+  bool runs;            /* the function is running */
+} heed__poll_state;
+
 /* ---- Limits (limits.c) ---- */
 
 /** Checks that the limits allow access to files; `where` begins the message: "load: 'a.npy'". Errors: LIMIT.
@@ -196,6 +205,7 @@ struct heed_context {
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   heed__pace pace;
+  heed__poll_state poll;
   double deadline, deadline_seconds; /* in heed_clock()'s seconds, and as set; 0: none */
 #if defined(HEED_DEBUG)
   _Atomic(uintptr_t) inside; /* the thread that is in a call (enter.c); 0: none */

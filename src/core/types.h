@@ -66,6 +66,8 @@ static inline size_t heed__element_bytes(heed_dtype dtype) {
 
 /* ---- Cancellation checks ---- */
 
+struct heed__poll;
+
 /* The state that cancellation checks read; one in each context. The pool's threads read it too,
  * so everything but `cancelled` changes only while no work runs. Work that has become due stays due until the
  * call ends. */
@@ -74,10 +76,16 @@ typedef struct heed__pace {
   bool timed;
   bool held;    /* the running work must not be interrupted: nothing is due until it ends */
   double until; /* in seconds of heed_clock(): the deadline, or the end of an earlier slice of time */
+  struct heed__poll *poll; /* the host's function that runs meanwhile; NULL: none */
 } heed__pace;
 
-/** Whether work must stop. Takes a nanosecond, with a deadline 30: to be called every 20 to 100 µs. */
+/** Calls the function of heed_set_poll if its time has come and this is the caller's thread. (parallel.c) */
+void heed__poll(struct heed__poll *poll);
+
+/** Whether work must stop. Takes a nanosecond, with a deadline 30, with a poll function 60: to be called every
+ * 20 to 100 µs. */
 static inline bool heed__is_due(const heed__pace *pace) {
+  if (pace->poll != NULL) heed__poll(pace->poll);
   return (atomic_load_explicit(&pace->cancelled, memory_order_relaxed) ||
           (pace->timed && heed_clock() >= pace->until)) &&
          !pace->held;

@@ -1,0 +1,38 @@
+# The module heed_mpi, for several machines: never part of the libraries.
+
+## MPI=1 builds heed_mpi.so as well, with mpicc
+MPI ?=
+## MPI's C compiler
+MPICC ?= mpicc
+## MPI's launcher
+MPIRUN ?= mpirun
+
+DISTRIBUTED := $(wildcard src/distributed/*.c)
+-include $(patsubst %.o,%.d,$(call objects,$(DISTRIBUTED)))
+
+$(OBJ)/src/distributed/%.o: PART_CFLAGS = $(LUA_CFLAGS)
+$(OBJ)/src/distributed/mpi.o: private override CC = $(MPICC)
+
+# -z nodelete: the module stays loaded after its Lua state, for what it does at exit. What it uses of heed and Lua is in
+# the program that loads it.
+LINK_MPI := $(if $(filter Darwin,$(shell uname -s)),$(LINK_MODULE),-shared -Wl,-Bsymbolic -Wl,-z,nodelete)
+$(BUILD)/heed_mpi.so: $(call objects,$(DISTRIBUTED))
+	$(call say,LINK,$(MPICC) $(CFLAGS) $(LDFLAGS) $(LINK_MPI) $^ -o $@)
+
+ifneq ($(MPI),)
+all: $(BUILD)/heed_mpi.so
+objects: $(call objects,$(DISTRIBUTED))
+endif
+
+## runs the specs for several machines, with 1 to 4 ranks on this one
+test-mpi: needs = build test mpi
+test-mpi: settings = MPI=1
+## numbers of ranks for test-mpi
+RANKS ?= 1 2 3 4
+## spec files for test-mpi
+MPI_SPECS ?= $(wildcard tests/mpi/*_spec.lua)
+run-mpi: all
+	@MPIRUN='$(MPIRUN)' RANKS='$(RANKS)' scripts/dev/run_mpi_tests.sh $(BUILD) $(MPI_SPECS)
+
+INSTALLING += test-mpi
+.PHONY: run-mpi
