@@ -157,7 +157,7 @@ local function redirected(link)
 end
 
 --- f(shard) while attention is that of all ranks' tokens. gather: the dimension along which the first result is joined.
-function context.run(link, f, gather)
+local function run(link, f, gather)
   if primitives.redirected() then E.fail "context_parallel: it runs in a function of context_parallel already" end
   primitives.redirect(redirected(link))
   local results = compat.pack(pcall(f, setmetatable({ [STATE] = link }, Shard)))
@@ -167,4 +167,28 @@ function context.run(link, f, gather)
   return compat.unpack(results, 2, results.n)
 end
 
-return context
+--- How the ranks of a mesh of one dimension, or of a group, reach each other.
+local function link_of_mesh(mesh)
+  local dist = require "heed.distributed"
+  local link = { rank = dist.get_rank(mesh), size = dist.get_world_size(mesh) }
+  if not link.rank then
+    E.fail "context_parallel: this rank is not in the group; only its ranks call context_parallel"
+  end
+  function link.send(x, to, tag) return dist.isend(x, to, { tag = tag, group = mesh }) end
+  function link.receive(x, from, tag) return dist.irecv(x, from, { tag = tag, group = mesh }) end
+  function link.gather(x) return dist.all_gather(x, { group = mesh }) end
+  return link
+end
+
+--- context_parallel(mesh, f, {gather = dim}): f(shard) on all ranks of the mesh, where shard(x, dim) cuts a tensor, and
+--- attention in f is that of the tokens of all ranks. Returns what f returns; gather: the first result is joined along
+--- that dimension.
+function context.context_parallel(mesh, f, ...)
+  local method = "context_parallel"
+  local gather = primitives.options(method, { "gather" }, 3, mesh, f, ...)
+  E.check_type(f, "function", method, "f")
+  if gather ~= nil then E.integer(gather, nil, method, "gather") end
+  return run(link_of_mesh(mesh), f, gather)
+end
+
+return E.with_frames(context, "context_parallel")
