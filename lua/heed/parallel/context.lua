@@ -3,6 +3,7 @@
 
 local core = require "heed.core"
 local compat = require "heed.compat"
+local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
 local forward_on_shards = require "heed.parallel.ring_modules"
 local ring_call = require "heed.parallel.ring_call"
@@ -133,36 +134,57 @@ local function attention(link, q, k, v, ...)
   return out
 end
 
---- The positions of this rank's tokens, of which all ranks tell how many they have.
-local function positions_of(link, l)
-  return division.positions(total_of(link, "context_parallel", l), link.size, link.rank)
-end
-
---- The function that computes attention while f runs.
-local function redirected(link)
+--- The function that computes attention while f runs. whole: tokens are whole on each rank, and caches divided. touched:
+--- the caches that are used, with the numbers of tokens that they had.
+local function redirected(link, whole, touched)
   local function attend(name, q, k, v, o)
-    if o.cache then E.fail("%s: cache is given in context_parallel; it must be a heed.ContextCache", name) end
-    return ring_call.attend(link, name, q, k, v, o)
+    if o.cache == nil then
+      if whole then E.fail("%s: cache is missing; with decode = true only a cache is divided", name) end
+      return ring_call.attend(link, name, q, k, v, o)
+    end
+    local cache = caches.check(o.cache, link, name)
+    touched[cache] = touched[cache] or cache.length
+    return ring_call.attend_cached(link, name, q, k, v, o, whole)
   end
-  local function positions(l) return positions_of(link, l) end
+
+  --- The positions of l tokens here, which follow those of a module in a cache.
+  local function positions(l, cache, m)
+    local own
+    if whole then
+      own = core.range(1, l, { dtype = "int64" })
+    else
+      own = division.positions(total_of(link, "context_parallel", l), link.size, link.rank)
+    end
+    local values = cache and caches.is(cache)
+    if not values then return own end
+    return own + (m and caches.layer(values, m).length or values.length)
+  end
+
   return function(what, ...)
-    if what == SDPA then return attention(link, ...) end
+    if what == SDPA and not whole then return attention(link, ...) end
     if what == "forward" then return forward_on_shards(attend, positions, ...) end
+    if what == "positions" then return positions(...) end
     if what == "varlen_attention" then
       E.fail("%s: it is not available in context_parallel; use scaled_dot_product_attention with attn_mask = "
         .. "heed.mask.documents(lengths)", what)
     end
-    E.fail("%s: it is not available in context_parallel", what)
+    E.fail("%s: it is not available in context_parallel%s", what, whole and " with decode = true" or "")
   end
 end
 
 --- f(shard) while attention is that of all ranks' tokens. gather: the dimension along which the first result is joined.
-local function run(link, f, gather)
+local function run(link, f, gather, whole)
   if primitives.redirected() then E.fail "context_parallel: it runs in a function of context_parallel already" end
-  primitives.redirect(redirected(link))
+  local touched = {}
+  primitives.redirect(redirected(link, whole, touched))
   local results = compat.pack(pcall(f, setmetatable({ [STATE] = link }, Shard)))
   primitives.redirect(nil)
-  if not results[1] then error(results[2], 0) end
+  if not results[1] then
+    for cache, length in pairs(touched) do
+      if cache.layers then caches.reset(cache, length) end
+    end
+    error(results[2], 0)
+  end
   if gather ~= nil then results[2] = context.unshard(link, results[2], gather, "context_parallel") end
   return compat.unpack(results, 2, results.n)
 end
@@ -180,15 +202,27 @@ local function link_of_mesh(mesh)
   return link
 end
 
---- context_parallel(mesh, f, {gather = dim}): f(shard) on all ranks of the mesh, where shard(x, dim) cuts a tensor, and
+--- context_parallel(mesh, f, {gather = dim, decode = true}): f(shard) on all ranks of the mesh, where shard(x, dim) cuts a tensor, and
 --- attention in f is that of the tokens of all ranks. Returns what f returns; gather: the first result is joined along
---- that dimension.
+--- that dimension. decode: all ranks have all tokens, and only caches are divided.
 function context.context_parallel(mesh, f, ...)
   local method = "context_parallel"
-  local gather = primitives.options(method, { "gather" }, 3, mesh, f, ...)
+  local gather, decode = primitives.options(method, { "gather", "decode" }, 3, mesh, f, ...)
   E.check_type(f, "function", method, "f")
   if gather ~= nil then E.integer(gather, nil, method, "gather") end
-  return run(link_of_mesh(mesh), f, gather)
+  decode = E.boolean(decode, false, method, "decode")
+  if decode and gather ~= nil then
+    E.fail("%s: gather and decode are given; with decode = true results are whole already", method)
+  end
+  return run(link_of_mesh(mesh), f, gather, decode)
+end
+
+--- context_cache(mesh, {dtype = "bfloat16"}): an empty cache whose tokens are divided among the ranks of the mesh.
+function context.context_cache(mesh, ...)
+  local method = "context_cache"
+  local dtype = primitives.options(method, { "dtype" }, 2, mesh, ...)
+  local link = link_of_mesh(mesh)
+  return caches.new(link.rank, link.size, dtype, method)
 end
 
 return E.with_frames(context, "context_parallel")

@@ -67,8 +67,9 @@ local function each_pair(c, segments, f)
   end
 end
 
---- The output and the statistics of this rank's queries.
-function ring.forward(c, q, k, v)
+--- Collects the results of this rank's queries: a function that attends to segments of keys, and one that returns the
+--- output and the statistics.
+local function collector(c, q)
   local outs, stats = {}, {}
   local function attend(segments, keys, values)
     each_pair(c, segments, function(i, a, b)
@@ -77,14 +78,36 @@ function ring.forward(c, q, k, v)
       outs[i], stats[i] = out, sums
     end)
   end
+  local function result(k, v)
+    local no_k, no_v = k:narrow(-2, 1, 0), v:narrow(-2, 1, 0)
+    for i, a in ipairs(c.queries) do
+      if not outs[i] then outs[i], stats[i] = rows(q, a):attention_partial(no_k, no_v) end
+    end
+    if #outs == 0 then return q:attention_partial(no_k, no_v) end
+    if #outs == 1 then return outs[1], stats[1] end
+    return core.cat(outs, -2), core.cat(stats, -2)
+  end
+  return attend, result
+end
+
+--- The output and the statistics of this rank's queries.
+function ring.forward(c, q, k, v)
+  local attend, result = collector(c, q)
   if c.past then attend({ c.past }, c.past.k, c.past.v) end
   rotate(c, k, v, function(source, keys, values) attend(c.keys(source), keys, values) end)
-  for i, a in ipairs(c.queries) do
-    if not outs[i] then outs[i], stats[i] = rows(q, a):attention_partial(k:narrow(-2, 1, 0), v:narrow(-2, 1, 0)) end
-  end
-  if #outs == 0 then return q:attention_partial(k:narrow(-2, 1, 0), v:narrow(-2, 1, 0)) end
-  if #outs == 1 then return outs[1], stats[1] end
-  return core.cat(outs, -2), core.cat(stats, -2)
+  return result(k, v)
+end
+
+--- The same for queries that all ranks have: each attends to its own keys, and the results are gathered and merged, in
+--- the order of the ranks.
+function ring.gathered(c, q, k, v)
+  local attend, result = collector(c, q)
+  attend(c.keys(c.link.rank), k, v)
+  local out, stats = result(k, v)
+  if c.link.size == 1 then return out, stats end
+  local outs, all, size = c.link.gather(core.cat({ out, stats }, -1)), {}, out.shape[out.ndim]
+  for rank, each in ipairs(outs) do outs[rank], all[rank] = each:narrow(-1, 1, size), each:narrow(-1, size + 1, 2) end
+  return core.attention_merge(outs, all)
 end
 
 --- Adds the gradient of a segment, if there is one.

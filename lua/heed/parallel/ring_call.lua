@@ -4,6 +4,7 @@
 
 local core = require "heed.core"
 local compat = require "heed.compat"
+local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
 local ring = require "heed.parallel.ring"
 local E = require "heed.nn.entries"
@@ -110,18 +111,18 @@ local function least(x, pick) return type(x) == "table" and pick(compat.unpack(x
 --- A list with one segment of all tokens, where positions do not matter.
 local function one_segment(first, size) return size > 0 and { { first = first, size = size, at = 0 } } or {} end
 
---- The call of ring attention for q, k and v of this rank and the options
+--- The call of ring attention for q of this rank, n queries and s keys, and the options
 ---   is_causal, window, softcap, scale, alibi_slopes, attn_mask, past_key, past_value   as the function's
 ---   kv_lengths   int64 [b]; with `moves` it aligns the last query with the last key, as in the function
 ---   most         tokens, for a context_length
+---   before       tokens of a cache, before the queries; with them `cached(rank)`, the segments of a rank's keys
 ---   padding      bool [b, 1, 1, s], true for hidden keys
-local function new_call(link, name, q, k, v, o)
-  local n, s = agree(link, name, q, k, v)
-  if o.most and math.max(n, s) > o.most then
-    E.fail("%s: there are %d tokens on all ranks; there must be at most %d, the context_length", name, math.max(n, s),
-      o.most)
+local function new_call(link, name, q, queries, n, s, o)
+  local past = o.before or o.past_key and o.past_key.shape[o.past_key.ndim - 1] or 0
+  if o.most and math.max(n, s) + (o.before or 0) > o.most then
+    E.fail("%s: there are %d tokens on all ranks%s; there must be at most %d, the context_length", name,
+      math.max(n, s) + (o.before or 0), o.before and " with those of the cache" or "", o.most)
   end
-  local past = o.past_key and o.past_key.shape[o.past_key.ndim - 1] or 0
   local mask, value, lengths = o.attn_mask, nil, o.kv_lengths
   if primitives.is_mask(mask) then mask, value = nil, mask end
   if mask then check_mask(name, mask, n, q.shape[q.ndim - 1], past + s) end
@@ -129,26 +130,34 @@ local function new_call(link, name, q, k, v, o)
   local window, longest = o.window or {}, lengths and lengths:numel() > 0 and lengths:max():item() or math.huge
   local columns = mask and select(2, mask_sizes(mask)) or 1
   local visible = math.min(longest, columns > 1 and columns or math.huge) -- keys behind it are hidden
-  local of_rows = o.is_causal or o.window or o.alibi_slopes or value or type(offset) == "table"
+  local alone = o.whole and n == 1 -- the last token of all, which sees all keys
+  local of_rows = o.is_causal and not alone or o.window or o.alibi_slopes or value or type(offset) == "table"
     or mask and (mask_sizes(mask)) > 1
   local of_keys = of_rows or mask or lengths or o.padding
-  local c = { link = link, queries = division.segments(n, link.size, link.rank), mask_of = nil }
-  if not of_rows then c.queries = one_segment(0, q.shape[q.ndim - 1]) end
+  local c = { link = link, queries = of_rows and queries or one_segment(0, q.shape[q.ndim - 1]) }
+  local cached = o.cached
 
-  function c.count(rank) return division.count(s, link.size, rank) end
+  --- The number of a rank's keys.
+  function c.count(rank)
+    if not cached then return division.count(s, link.size, rank) end
+    local last = cached(rank)[#cached(rank)]
+    return last and last.at + last.size or 0
+  end
 
+  --- The segments of a rank's keys, without those that no query sees.
   function c.keys(rank)
-    local list = of_keys and division.segments(s, link.size, rank) or one_segment(0, c.count(rank))
+    local first, list = cached and 0 or past, cached and cached(rank) or division.segments(s, link.size, rank)
+    if not of_keys then list = one_segment(0, c.count(rank)) end
     local kept = {}
     for _, each in ipairs(list) do
-      each.first = each.first + past
-      each.size = math.min(each.size, visible - each.first)
-      if each.size > 0 then kept[#kept + 1] = each end
+      local own = { first = each.first + first, size = each.size, at = each.at }
+      own.size = math.min(own.size, visible - own.first)
+      if own.size > 0 then kept[#kept + 1] = own end
     end
     return kept
   end
 
-  if past > 0 and visible > 0 then
+  if not o.before and past > 0 and visible > 0 then
     c.past = { first = 0, size = math.min(past, visible), at = 0, k = o.past_key, v = o.past_value }
   end
 
@@ -263,8 +272,44 @@ local ring_call = {}
 --- The attention of this rank's queries to all keys, [..., hq, l, dv], and the logarithm of the sum of e^score of each,
 --- [..., hq, l], by the options of new_call and `sinks`. A mistake is raised as one of the function `name`.
 function ring_call.attend(link, name, q, k, v, o)
-  local c = new_call(link, name, q, k, v, o)
+  local n, s = agree(link, name, q, k, v)
+  local c = new_call(link, name, q, division.segments(n, link.size, link.rank), n, s, o)
   return RingAttention(c, q, k, v, c.mask, o.sinks, o.alibi_slopes, c.past and c.past.k, c.past and c.past.v)
+end
+
+local function lse_of(stats) return stats:select(-1, 1) + stats:select(-1, 2):log() end
+
+--- The same for a module whose keys and values go into a cache. whole: q, k and v are those of all tokens, on each rank;
+--- then only the rank that keeps them adds them to its own, and the ranks' results are gathered instead of their keys.
+function ring_call.attend_cached(link, name, q, k, v, o, whole)
+  local cache = caches.check(o.cache, link, name)
+  if o.kv_lengths then
+    E.fail("%s: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys", name)
+  end
+  if core.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad) then
+    E.fail("%s: cache is given while gradients are recorded, and a cache keeps none; call it under no_grad", name)
+  end
+  local layer = caches.layer(cache, o.module)
+  local n = whole and k.shape[3] or agree(link, name, q, k, v)
+  if whole and q.shape[3] ~= n then
+    E.fail("%s: x has %s and key has %d; with a cache there must be one key for each query", name,
+      E.count(q.shape[3], "token"), n)
+  end
+  local segments, owner
+  if whole then segments, owner = caches.appended(cache, layer, n) else segments = caches.divided(cache, layer, n) end
+  local added = (not whole or owner == link.rank) and n or 0
+  o.before, o.whole = layer.length, whole
+  function o.cached(rank) return segments[rank] end
+  local queries = whole and { { first = 0, size = n, at = 0 } } or division.segments(n, link.size, link.rank)
+  local c = new_call(link, name, q, n > 0 and queries or {}, n, n, o)
+  local keys, values = caches.put(cache, layer, added > 0 and k or k:narrow(3, 1, 0), added > 0 and v or v:narrow(3, 1, 0),
+    name)
+  local out, stats
+  if whole then out, stats = ring.gathered(c, q, keys, values) else out, stats = ring.forward(c, q, keys, values) end
+  local unseen = stats:select(-1, 1):eq(-math.huge)
+  if o.sinks then out, stats = with_sinks(out, stats, o.sinks) end
+  caches.commit(cache, layer, segments, n, owner)
+  return out, lse_of(stats):masked_fill(unseen, -math.huge)
 end
 
 --- Raises for dropout, whose weights belong to no rank.

@@ -61,6 +61,7 @@ local function check(name, m, options, listened)
   if name == "CausalAttention" and m.softmax_dim ~= -1 then
     refuse("softmax_dim is " .. tostring(m.softmax_dim), "it must be -1")
   end
+  if options.cache and options.key then refuse("key and cache are both given", "leave one of them out") end
   local dropout = part(m, "dropout")
   if dropout and E.class_name(dropout) ~= "Dropout" then
     refuse("a dropout of one's own is not available", "use nn.Dropout with p = 0")
@@ -84,7 +85,7 @@ local function lengths_of(name, lengths)
 end
 
 --- m(x, options) on shards. `attend(name, q, k, v, options)` gives the output and the logarithms of the sums of e^score;
---- `positions(l)` those of this rank's l tokens, or of those of `key`, from 1.
+--- `positions(l, cache, m)` those of this rank's l tokens, which may follow those that m has in a cache, from 1.
 return function(attend, positions, m, x, ...)
   local name = E.class_name(m)
   local options = read_options(name, m, x, ...)
@@ -100,7 +101,7 @@ return function(attend, positions, m, x, ...)
   local c, made = settings_of(m), {}
   local at_query, at_key
   if c.rope then
-    at_query = positions(x.shape[x.ndim - 1])
+    at_query = positions(x.shape[x.ndim - 1], options.cache, m)
     at_key = options.key and positions(from[2].shape[x.ndim - 1]) or at_query
   end
   for i, which in ipairs { "W_query", "W_key", "W_value" } do
