@@ -30,7 +30,7 @@ test-mpi: settings = MPI=1
 ## numbers of ranks for test-mpi
 RANKS ?= 1 2 3 4
 ## spec files for test-mpi
-MPI_SPECS ?= $(wildcard tests/mpi/*_spec.lua)
+MPI_SPECS ?= $(sort $(wildcard tests/mpi/*.lua tests/mpi/jobs/*_spec.lua))
 run-mpi: all
 	@MPIRUN='$(MPIRUN)' RANKS='$(RANKS)' scripts/dev/run_mpi_tests.sh $(BUILD) $(MPI_SPECS)
 

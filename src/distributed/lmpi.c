@@ -203,7 +203,8 @@ static int state_gc(lua_State *L) {
     const int code = (int)lua_tointeger(L, -1);
     lua_getfield(L, LUA_REGISTRYINDEX, "heed.exit_message");
     const char *message = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "an error";
-    snprintf(why, sizeof why, "ended with %.900s", message);
+    const int line = (int)strcspn(message, "\n"); /* a traceback follows */
+    snprintf(why, sizeof why, "failed: %.*s", line < 900 ? line : 900, message);
     end_job(s, why, code);
   }
   at_exit = NULL;

@@ -24,13 +24,16 @@ function alone.counted() return {} end
 
 function alone.abort(message) E.fail(message) end
 
-function alone.all_reduce(x) return x end
+--- x, or the error for elements that share memory, which cannot be written.
+local function written(x) return x:is_contiguous() and x or x:copy_(x:clone()) end
+
+function alone.all_reduce(x) return written(x) end
 
 function alone.reduce_scatter(x) return x:clone() end
 
 function alone.all_gather(x) return x:unsqueeze(1):clone() end
 
-function alone.broadcast(x) return x end
+function alone.broadcast(x) return written(x) end
 
 -- ---- Messages to itself -------------------------------------------------------------------------
 
