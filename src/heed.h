@@ -546,14 +546,40 @@ HEED_CALL heed_linspace(heed_context *ctx, heed_dtype dtype, double first, doubl
 
 /* ---- Random numbers (core/random.c, ops/draw.c) ---- */
 
-/** A Mersenne Twister (MT19937), seeded as in PyTorch with the low 32 bits of the seed. Errors: MEMORY. */
+/* MT19937, the Mersenne Twister of PyTorch's generators on the CPU, seeded with the low 32 bits of the seed,
+ * draws one number after another. PHILOX, the Philox4x32-10 of PyTorch's generators on GPUs, computes each
+ * number from the seed, the offset of the draw, and the number of the element: parts of a tensor can be drawn
+ * apart, and dropout of attention runs on all threads. heed_uniform, heed_normal, heed_randint, heed_bernoulli
+ * and heed_dropout draw what torch.cuda draws on a GPU that has a thread for each element (docs/random.md). */
+typedef enum heed_generator_kind { HEED_MT19937, HEED_PHILOX } heed_generator_kind;
+
+/** An MT19937 generator. */
 HEED_CALL heed_generator_new(heed_context *ctx, uint64_t seed, heed_generator **out);
 HEED_API void heed_generator_free(heed_generator *g);
 /** The default generator, which lives as long as the context. */
 HEED_API heed_generator *heed_default_generator(heed_context *ctx);
+/** Begins the stream of a seed; the kind stays the same. */
 HEED_API void heed_generator_seed(heed_generator *g, uint64_t seed);
+/** Makes g, which may be the default generator, one of that kind with the seed, and without a part. */
+HEED_API void heed_generator_reset(heed_generator *g, heed_generator_kind kind, uint64_t seed);
+HEED_API heed_generator_kind heed_generator_kind_of(const heed_generator *g);
+/** A new generator with the same kind and state. */
+HEED_CALL heed_generator_clone(const heed_generator *g, heed_generator **out);
 
-/** The complete state as bytes, which can be restored on any machine. Errors: ARGUMENT (invalid state). */
+/** PHILOX: the offset, in words of 32 bits, at which the next draw begins; 0 for MT19937. A draw of a tensor
+ * begins at the next multiple of 4 and takes 4. */
+HEED_API uint64_t heed_generator_offset(const heed_generator *g);
+/** Errors: ARGUMENT (MT19937, not a multiple of 4). */
+HEED_CALL heed_generator_set_offset(heed_generator *g, uint64_t offset);
+/** PHILOX: tensors drawn from now on are the part, from index `first` on (from 1), of a tensor with the
+ * dimensions `whole`: they get the numbers that it would. Dropout of attention draws [..., hq, l, s]. All parts of
+ * a tensor are drawn at one offset, by clones or with heed_generator_set_offset. ndim 0: whole tensors. Draws
+ * then return SHAPE for tensors that do not lie inside; heed_randperm and heed_multinomial return ARGUMENT.
+ * Errors: ARGUMENT (MT19937), SHAPE. */
+HEED_CALL heed_generator_set_part(heed_generator *g, int ndim, const int64_t *whole, const int64_t *first);
+
+/** The complete state as bytes, which can be restored on any machine, in a generator of the same kind. Errors:
+ * ARGUMENT (an invalid state, or one of the other kind). */
 #define HEED_GENERATOR_STATE_BYTES 2528
 HEED_API void heed_generator_get_state(const heed_generator *g, unsigned char *bytes);
 HEED_CALL heed_generator_set_state(heed_generator *g, const unsigned char *bytes, size_t count);

@@ -149,16 +149,14 @@ typedef struct heed__attention_plan {
   bool scans;           /* `scan_work` has begun: intervals are found in attn_mask */
   int64_t scan_tasks;
   uint8_t *found;       /* [scan_tasks] */
-  bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
+  bool drops, in_order; /* in_order: head by head, in the order of MT19937's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task, or of a unit; tasks of a head */
   int64_t units, units_of_task; /* with items */
-  float *scratch;               /* `area` floats for each slot, followed by the dropout_mask of a task */
-  size_t area;
+  float *scratch; /* slot_area floats for each slot: `area` for the kernels, then the dropout_mask of a task */
+  size_t area, slot_area;
   float *allocated[2]; /* `scratch` and decode.parts, unless the caller's buffer holds them */
-  /* in_order: the current task or unit, its item, the kernel's position in it, the number of dropout factors
-   * drawn for it. */
-  int64_t current, current_item, position, drawn;
+  int64_t current, current_item, position; /* in_order: the task or unit, its item, the position in it */
   bool drawing;      /* `dropout` has begun */
   heed_tensor *kept; /* moved to operands->kept at the end */
 

@@ -1,0 +1,104 @@
+/* The factors of dropout on the weights. MT19937 draws them head by head, in order; PHILOX those of any task, on
+ * any thread. */
+#include "plan.h"
+
+#include <string.h>
+
+/* One bit for each weight, if dropout draws any. */
+heed_status heed__attention_new_kept(heed__attention_plan *p) {
+  const int64_t words = heed__attention_kept_words(p->key_length);
+  if (!p->operands->kept || p->operands->options.dropout_p <= 0) return HEED_OK;
+  const int64_t heads = p->packed ? p->query_heads : p->heads;
+  const size_t bytes = heed__array_bytes((uint64_t)heads, sizeof(uint16_t));
+  int64_t shape[] = {(int64_t)bytes, p->query_length, words};
+  return heed__tensor_new(p->context, p->operands->function, HEED_BOOL, 3, shape, &p->kept);
+}
+
+/* Sets the shape of the weights that dropout draws, [..., hq, l, s]; packed sequences draw what they would as
+ * padded items of a batch. Returns its dimensions. */
+static int shape_of_weights(const heed__attention_plan *p, int64_t shape[HEED_MAX_DIMS]) {
+  if (p->packed) {
+    const int64_t packed[] = {p->item_count, p->query_heads, p->most_queries, p->key_length};
+    memcpy(shape, packed, sizeof packed);
+    return 4;
+  }
+  for (int d = 0; d < p->ndim; d++) shape[d] = p->shape[d];
+  shape[p->ndim - 1] = p->key_length;
+  return p->ndim;
+}
+
+heed_status heed__attention_check_dropout(const heed__attention_plan *p) {
+  const heed_attention_options *o = &p->operands->options;
+  int64_t shape[HEED_MAX_DIMS];
+  if (o->dropout_p <= 0) return HEED_OK;
+  return heed__check_part(p->context, p->operands->function, "the tensor of weights",
+                          heed__generator(p->context, o->generator), shape_of_weights(p, shape), shape);
+}
+
+void heed__attention_begin_dropout(heed__attention_plan *p) {
+  const heed_attention_options *o = &p->operands->options;
+  int64_t shape[HEED_MAX_DIMS];
+  const int ndim = shape_of_weights(p, shape);
+  heed__dropout_begin(&p->dropout, p->context, o->generator, o->dropout_p, ndim, shape);
+  p->drawing = true;
+}
+
+/* Rows of a head that are drawn. */
+typedef struct drawn_rows {
+  int64_t head, first, last, keys;
+} drawn_rows;
+
+/* Keeps which weights of the rows remain, for the gradients. */
+static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, const drawn_rows *s) {
+  const int64_t words = heed__attention_kept_words(p->key_length);
+  uint16_t *row =
+      (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, s->head) + s->first) * words;
+  for (int64_t i = s->first; i < s->last; i++, row += words) {
+    for (int64_t j = 0; j < s->keys; j += 16) {
+      const int64_t n = heed__min(s->keys - j, 16);
+      unsigned bits = 0;
+      for (int64_t b = 0; b < n; b++) bits |= (unsigned)(*dropout_mask++ != 0.0f) << b;
+      row[j / 16] = (uint16_t)bits;
+    }
+  }
+}
+
+/* Draws the next factors, *drawn of which are there; false if it stopped at a yield point. */
+static bool draw_factors(heed__attention_plan *p, float *dropout_mask, const drawn_rows *s,
+                         const heed__pace *pace, int64_t *drawn) {
+  const int64_t keys = s->keys, count = (s->last - s->first) * keys;
+  while (*drawn < count) {
+    int64_t n = heed__min(count - *drawn, HEED__DRAWN_WHOLE);
+    float *const next = dropout_mask + *drawn;
+    if (p->dropout.counted) {
+      const int64_t row = heed__quotient(*drawn, keys), column = *drawn - row * keys;
+      const bool follow = !p->dropout.words.part && keys == p->key_length; /* so do the rows */
+      if (!follow) n = heed__min(n, keys - column);
+      for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
+      heed__dropout_at(&p->dropout, next, next,
+                       heed__counted_row(&p->dropout.words, s->head * p->most_queries + s->first + row) +
+                           (uint64_t)column,
+                       n);
+    } else {
+      for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
+      (void)!heed__dropout_apply(&p->dropout, next, next, n); /* never stops within HEED__DRAWN_WHOLE */
+    }
+    *drawn += n;
+    if (*drawn < count && heed__should_yield(pace)) return false;
+  }
+  return true;
+}
+
+bool heed__attention_draw(heed__attention_plan *p, float *dropout_mask, int64_t head, int64_t first, int64_t last,
+                          int64_t keys, const heed__pace *pace, int64_t *position) {
+  const drawn_rows rows = {head, first, last, keys};
+  if (*position > 0 && *position < HEED__DRAWING) return true;
+  int64_t drawn = *position > 0 ? *position - HEED__DRAWING : 0;
+  if (!draw_factors(p, dropout_mask, &rows, pace, &drawn)) {
+    *position = HEED__DRAWING + drawn;
+    return false;
+  }
+  if (p->kept) keep_drawn(p, dropout_mask, &rows);
+  *position = 0;
+  return true;
+}
