@@ -45,8 +45,19 @@ heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *
   static const char function[] = "attention_partial";
   heed__attention_operands operands = {
       .function = function, .q = q, .k = k, .v = v, .offset = offset, .same_tokens = true};
-  const heed_status status = heed__attention_read_options(ctx, function, options, &operands);
-  return status ? status : heed__attention_backward(ctx, &operands, saved, dout, wanted, dx);
+  heed__attention_saved own = *saved;
+  heed_tensor *out = NULL, *kept = NULL;
+  heed_status status = heed__attention_read_options(ctx, function, options, &operands);
+  if (!status && options->dropout_p > 0) { /* draws again */
+    operands.kept = &kept;
+    status = heed__attention_drawing(ctx, &operands, heed__attention, &out);
+    operands.kept = NULL;
+    own.kept = kept;
+  }
+  if (!status) status = heed__attention_backward(ctx, &operands, &own, dout, wanted, dx);
+  heed_tensor_free(out);
+  heed_tensor_free(kept);
+  return status;
 }
 
 /* ---- Merging rows ---- */

@@ -6,6 +6,7 @@ local compat = require "heed.compat"
 local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
 local forward_on_shards = require "heed.parallel.ring_modules"
+local place = require "heed.parallel.place"
 local ring_call = require "heed.parallel.ring_call"
 local E = require "heed.nn.entries"
 local Function = require "heed.autograd.functions"
@@ -125,7 +126,7 @@ local function attention(link, q, k, v, ...)
   local given, o = compat.pack(primitives.options(SDPA, OPTIONS, 4, q, k, v, ...)), {}
   for i, name in ipairs(OPTIONS) do o[name] = given[i] end
   if o.need_weights then E.fail("%s: need_weights is not available in context_parallel; need_lse is", SDPA) end
-  ring_call.check_dropout(SDPA, E.number(o.dropout_p, 0, SDPA, "dropout_p"))
+  o.dropout_p = E.number(o.dropout_p, 0, SDPA, "dropout_p", E.is_probability, E.PROBABILITY)
   if o.kv_lengths ~= nil then
     o.kv_lengths, o.moves = primitives.indices(o.kv_lengths, SDPA, "kv_lengths"), true
   end
@@ -190,12 +191,9 @@ local function run(link, f, gather, whole)
 end
 
 --- How the ranks of a mesh of one dimension, or of a group, reach each other.
-local function link_of_mesh(mesh)
-  local dist = require "heed.distributed"
-  local link = { rank = dist.get_rank(mesh), size = dist.get_world_size(mesh) }
-  if not link.rank then
-    E.fail "context_parallel: this rank is not in the group; only its ranks call context_parallel"
-  end
+local function link_of_mesh(mesh, method)
+  local dist, here = require "heed.distributed", place.of(mesh, method)
+  local link = { rank = here.rank, size = here.size }
   function link.send(x, to, tag) return dist.isend(x, to, { tag = tag, group = mesh }) end
   function link.receive(x, from, tag) return dist.irecv(x, from, { tag = tag, group = mesh }) end
   function link.gather(x) return dist.all_gather(x, { group = mesh }) end
@@ -214,14 +212,14 @@ function context.context_parallel(mesh, f, ...)
   if decode and gather ~= nil then
     E.fail("%s: gather and decode are given; with decode = true results are whole already", method)
   end
-  return run(link_of_mesh(mesh), f, gather, decode)
+  return run(link_of_mesh(mesh, method), f, gather, decode)
 end
 
 --- context_cache(mesh, {dtype = "bfloat16"}): an empty cache whose tokens are divided among the ranks of the mesh.
 function context.context_cache(mesh, ...)
   local method = "context_cache"
   local dtype = primitives.options(method, { "dtype" }, 2, mesh, ...)
-  local link = link_of_mesh(mesh)
+  local link = link_of_mesh(mesh, method)
   return caches.new(link.rank, link.size, dtype, method)
 end
 

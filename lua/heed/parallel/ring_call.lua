@@ -106,6 +106,40 @@ end
 
 local function least(x, pick) return type(x) == "table" and pick(compat.unpack(x)) or x end
 
+-- ---- Dropout ------------------------------------------------------------------------------------
+
+--- A number that tells generators with different states apart.
+local function digest(generator)
+  local state, sum = generator:get_state(), 0
+  for i = 1, #state do sum = (sum * 257 + state:byte(i)) % 2 ^ 40 end
+  return sum
+end
+
+--- The generator of dropout with probability p, nil for none; raises unless its numbers depend on the weight alone and
+--- it is the same on all ranks.
+local function generator_of(link, name, p, generator)
+  if p == 0 then return nil end
+  generator = generator or core.default_generator
+  if not pcall(generator.get_offset, generator) then
+    E.fail('%s: dropout is %s in context_parallel, and the generator is "mt19937", whose numbers have an order; give '
+      .. 'heed.Generator { kind = "philox" } of the same seed on all ranks, set dropout to 0, or call eval()', name,
+      tostring(p))
+  end
+  local own = digest(generator)
+  for rank, told in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
+    if told:tolist()[1] ~= own then
+      E.fail("%s: the generator of dropout is not that of rank %d; all ranks must give it the same seed, and draw the "
+        .. "same from it", name, rank)
+    end
+  end
+  return generator
+end
+
+--- Moves a generator behind one draw.
+local function move_on(generator)
+  generator:set_offset(math.floor((generator:get_offset() + 3) / 4) * 4 + 4)
+end
+
 -- ---- A call -------------------------------------------------------------------------------------
 
 --- A list with one segment of all tokens, where positions do not matter.
@@ -115,6 +149,7 @@ local function one_segment(first, size) return size > 0 and { { first = first, s
 ---   is_causal, window, softcap, scale, alibi_slopes, attn_mask, past_key, past_value   as the function's
 ---   kv_lengths   int64 [b]; with `moves` it aligns the last query with the last key, as in the function
 ---   most         tokens, for a context_length
+---   dropout_p, generator
 ---   before       tokens of a cache, before the queries; with them `cached(rank)`, the segments of a rank's keys
 ---   padding      bool [b, 1, 1, s], true for hidden keys
 local function new_call(link, name, q, queries, n, s, o)
@@ -133,9 +168,21 @@ local function new_call(link, name, q, queries, n, s, o)
   local alone = o.whole and n == 1 -- the last token of all, which sees all keys
   local of_rows = o.is_causal and not alone or o.window or o.alibi_slopes or value or type(offset) == "table"
     or mask and (mask_sizes(mask)) > 1
+  of_rows = of_rows or o.generator
   local of_keys = of_rows or mask or lengths or o.padding
   local c = { link = link, queries = of_rows and queries or one_segment(0, q.shape[q.ndim - 1]) }
   local cached = o.cached
+  local drawing = o.generator and o.generator:clone() -- backward, too
+
+  --- The generator that draws for the weights of a pair.
+  local function drawn(a, b, item)
+    local whole, first = {}, {}
+    for d = 1, q.ndim do whole[d], first[d] = q.shape[d], 1 end
+    whole[q.ndim - 1], whole[q.ndim] = n, past + s
+    first[q.ndim - 1], first[q.ndim] = a.first + 1, b.first + 1
+    if item then first[q.ndim - 3] = item end
+    return drawing:part(whole, first)
+  end
 
   --- The number of a rank's keys.
   function c.count(rank)
@@ -189,6 +236,7 @@ local function new_call(link, name, q, queries, n, s, o)
     return {
       attn_mask = mask_for(a, b, own, item), is_causal = o.is_causal, window = o.window, softcap = o.softcap,
       scale = o.scale, alibi_slopes = o.alibi_slopes, kv_lengths = hidden, offset = a.first + own - b.first,
+      dropout_p = drawing and o.dropout_p, generator = drawing and drawn(a, b, item),
     }
   end
 
@@ -273,7 +321,9 @@ local ring_call = {}
 --- [..., hq, l], by the options of new_call and `sinks`. A mistake is raised as one of the function `name`.
 function ring_call.attend(link, name, q, k, v, o)
   local n, s = agree(link, name, q, k, v)
+  o.generator = generator_of(link, name, o.dropout_p, o.generator)
   local c = new_call(link, name, q, division.segments(n, link.size, link.rank), n, s, o)
+  if o.generator then move_on(o.generator) end
   return RingAttention(c, q, k, v, c.mask, o.sinks, o.alibi_slopes, c.past and c.past.k, c.past and c.past.v)
 end
 
@@ -289,6 +339,8 @@ function ring_call.attend_cached(link, name, q, k, v, o, whole)
   if core.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad) then
     E.fail("%s: cache is given while gradients are recorded, and a cache keeps none; call it under no_grad", name)
   end
+  if o.dropout_p > 0 then E.fail("%s: dropout is %s and cache is given; call eval()", name, tostring(o.dropout_p)) end
+  o.generator = nil
   local layer = caches.layer(cache, o.module)
   local n = whole and k.shape[3] or agree(link, name, q, k, v)
   if whole and q.shape[3] ~= n then
@@ -310,14 +362,6 @@ function ring_call.attend_cached(link, name, q, k, v, o, whole)
   if o.sinks then out, stats = with_sinks(out, stats, o.sinks) end
   caches.commit(cache, layer, segments, n, owner)
   return out, lse_of(stats):masked_fill(unseen, -math.huge)
-end
-
---- Raises for dropout, whose weights belong to no rank.
-function ring_call.check_dropout(name, p)
-  if p > 0 then
-    E.fail("%s: dropout is %s in context_parallel, where no rank draws for all weights; set it to 0, or call eval()",
-      name, tostring(p))
-  end
 end
 
 return ring_call

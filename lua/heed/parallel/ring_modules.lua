@@ -6,7 +6,6 @@ local core = require "heed.core"
 local compat = require "heed.compat"
 local E = require "heed.nn.entries"
 local points = require "heed.nn.points"
-local ring_call = require "heed.parallel.ring_call"
 local primitives = core.modules
 
 --- What the module's constructor made, or nil where it made none.
@@ -48,7 +47,7 @@ local function read_options(name, m, x, ...)
   return options
 end
 
---- Raises for what a ring cannot do.
+--- Raises for what a ring cannot do. Returns the probability of dropout.
 local function check(name, m, options, listened)
   local function refuse(what, instead) E.fail("%s: %s in context_parallel; %s", name, what, instead) end
   if options.lengths or options.key_lengths then
@@ -66,7 +65,7 @@ local function check(name, m, options, listened)
   if dropout and E.class_name(dropout) ~= "Dropout" then
     refuse("a dropout of one's own is not available", "use nn.Dropout with p = 0")
   end
-  ring_call.check_dropout(name, dropout and dropout.training and dropout.p or 0)
+  return dropout and dropout.training and dropout.p or 0
 end
 
 --- The padding as bool [b, 1, 1, s], true for hidden keys.
@@ -91,7 +90,7 @@ return function(attend, positions, m, x, ...)
   local options = read_options(name, m, x, ...)
   local list, listened = points.listeners(m) or {}, {}
   for _, entry in ipairs(list) do listened[entry.name] = true end
-  check(name, m, options, listened)
+  local p = check(name, m, options, listened)
   local batched = x.ndim == 3
   local function at(point, y)
     return listened[point] and points.call(m, point, y, list, 0, batched) or y
@@ -126,6 +125,7 @@ return function(attend, positions, m, x, ...)
     alibi_slopes = c.alibi and core.alibi_slopes(c.heads) or nil, sinks = c.sinks,
     padding = padding_of(name, options.key_padding_mask), kv_lengths = lengths_of(name, options.kv_lengths),
     moves = options.key ~= nil, most = c.most, cache = options.cache, module = m,
+    dropout_p = p, generator = options.generator,
   })
   z = at("z", z:transpose(2, 3))
   local y = z:reshape(z.shape[1], z.shape[2], c.heads * c.dim)
