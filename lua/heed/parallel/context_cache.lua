@@ -58,7 +58,7 @@ function M.is(value) return objects.is(value, class) end
 --- The values of a cache for the ranks of a link. Raises for anything else.
 function M.check(value, link, name)
   local self = objects.is(value, class)
-  if not self then E.reject(name, "cache", value, "a cache of heed.distributed.context_cache in context_parallel") end
+  if not self then E.reject(name, "cache", value, "one that heed.distributed.context_cache made") end
   check_there(self, name)
   if self.ranks ~= link.size or self.rank ~= link.rank then
     E.fail("%s: the cache is for rank %d of %d; it must be for this one, %d of %d", name, self.rank, self.ranks, link.rank,

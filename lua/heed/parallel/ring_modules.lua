@@ -5,6 +5,7 @@
 local core = require "heed.core"
 local compat = require "heed.compat"
 local E = require "heed.nn.entries"
+local heads = require "heed.nn.own_heads"
 local points = require "heed.nn.points"
 local primitives = core.modules
 
@@ -83,11 +84,29 @@ local function lengths_of(name, lengths)
   return primitives.indices(lengths, name, "kv_lengths")
 end
 
+--- The same for a wrapper, head by head.
+local function forward_heads(name, m, x, options)
+  if options.need_weights then E.fail("%s: need_weights is not available in context_parallel; need_lse is", name) end
+  local ys, sums, mask = {}, {}, options.attn_mask
+  local count = #m.heads
+  for i, head in m.heads:iter() do
+    local own = {}
+    for each, value in pairs(options) do own[each] = value end
+    own.attn_mask = heads.mask_of(mask, i, count)
+    local y, info = head(x, own)
+    ys[i], sums[i] = y, info and info.lse
+  end
+  local y = core.cat(ys, -1)
+  if not options.need_lse then return y end
+  return y, { lse = core.stack(sums, -2) }
+end
+
 --- m(x, options) on shards. `attend(name, q, k, v, options)` gives the output and the logarithms of the sums of e^score;
 --- `positions(l, cache, m)` those of this rank's l tokens, which may follow those that m has in a cache, from 1.
 return function(attend, positions, m, x, ...)
   local name = E.class_name(m)
   local options = read_options(name, m, x, ...)
+  if name == "MultiHeadAttentionWrapper" then return forward_heads(name, m, x, options) end
   local list, listened = points.listeners(m) or {}, {}
   for _, entry in ipairs(list) do listened[entry.name] = true end
   local p = check(name, m, options, listened)
