@@ -238,4 +238,4 @@ end
 
 for name, f in pairs(require "heed.parallel") do M[name] = f end
 
-return primitives.guard(E.with_frames(M, "load", "no_sync", "pipeline_step"), "heed.distributed")
+return primitives.guard(E.with_frames(M, "load", "no_sync", "pipeline_step", "context_parallel"), "heed.distributed")

@@ -130,11 +130,32 @@ describe("tensor_parallel of attention", function()
     assert.is_true(y:equal(m(x)))
   end)
 
-  with(2, "refuses dropout in training, which would be the same on all ranks", function()
+  for _, recorded in ipairs { false, true } do
+    it("drops the weights that one process drops" .. (recorded and ", while gradients are recorded" or ""), function()
+      local m, x = attention { dropout = 0.3 }, input()
+      local t = dist.tensor_parallel(m:clone())
+      local function passes_of(each)
+        local g = heed.Generator { seed = 3, kind = "philox" }
+        local y = each(x, { generator = g })
+        local other = each(x[1], { generator = g, key = x[2]:narrow(1, 1, 9) })
+        return y:detach(), other:detach(), g:get_offset()
+      end
+      (recorded and heed.enable_grad or heed.no_grad)(function()
+        local y, other, offset = passes_of(m)
+        local y_t, other_t, offset_t = passes_of(t)
+        tensors.close(y, y_t)
+        tensors.close(other, other_t)
+        assert.are.equal(offset, offset_t)
+      end)
+    end)
+  end
+
+  with(2, "refuses dropout that has an order", function()
     local m, x = attention { dropout = 0.1 }, input()
     local t = dist.tensor_parallel(m)
-    assert.are.equal("MultiHeadAttention: dropout is 0.1 in training mode and its heads are divided among ranks, which "
-      .. "would draw the same weights to drop for different heads; set m.dropout.p = 0", message_of(t, x))
+    assert.are.equal("MultiHeadAttention: dropout is 0.1 and its heads are divided among ranks, but the generator is of "
+      .. "the kind \"mt19937\", whose numbers have an order; call heed.manual_seed(seed, \"philox\") on all ranks, or "
+      .. "set m.dropout.p = 0", message_of(t, x))
     t:eval()
     tensors.close(m:eval()(x), t(x))
   end)

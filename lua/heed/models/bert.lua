@@ -169,7 +169,8 @@ function Bert:forward(ids, ...)
       return x:unpack(packed, n)
     end
     local options = { kv_lengths = kv_lengths, need_weights = wanted, key_padding_mask = mask and mask:eq(0) }
-    x, found = hidden_of(self, ids, types or ones(n), core.range(1, n, { dtype = "int64" }), options)
+    local positions = packing.positions_of_shard(n) or core.range(1, n, { dtype = "int64" })
+    x, found = hidden_of(self, ids, types or ones(n), positions, options)
   end
   if wanted then return x, { layers = found } end
   return x

@@ -62,11 +62,14 @@ local function is_plain(m)
   return true
 end
 
---- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners.
+--- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners, or of any attention
+--- module where a function in Lua computes attention.
 function own.forward(m, x, ...)
+  local elsewhere = primitives.redirected()
+  if elsewhere and points.are_in(m) then return elsewhere("forward", m, x, ...) end
   if hooks.any(m, "points") then return norms.forward(m, x, ...) end
   if is_plain(m) then return primitives.forward(m, x, ...) end
-  if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads(m, x, ...) end
+  if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads.forward(m, x, ...) end
   if core.is_grad_enabled() and points.are_in(m) then return recorded(m, x, ...) end
   local list = points.listeners(m)
   local pass, wanted, past = primitives.own_pass(list and list.read, list and list.edited, m, x, ...)

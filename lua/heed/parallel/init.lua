@@ -5,6 +5,7 @@ local FILES = {
   data_parallel = "data_parallel", no_sync = "data_parallel",
   pipeline = "pipeline", pipeline_step = "pipeline",
   load = "load",
+  context_parallel = "context", context_cache = "context",
 }
 
 local parallel = {}

@@ -154,21 +154,52 @@ end
 -- The options of attention that can have gradients, in the order in which all ranks record them.
 local DIFFERENTIABLE = { "attn_mask", "key", "value" }
 
---- The pre-hook of an attention module with some of `heads` heads.
-local function before_heads(heads, place)
-  return function(m, x, options)
-    if m.training and m.dropout.p > 0 then
-      E.fail("MultiHeadAttention: dropout is %g in training mode and its heads are divided among ranks, which would "
-        .. "draw the same weights to drop for different heads; set m.dropout.p = 0", m.dropout.p)
-    end
-    x = exchange.enter(x, place)
-    if not E.is_list(options) then return x end
+--- The generator of the dropout of this rank's heads, which draws their part of all [b, heads, l, s] weights, and the one
+--- that it is a part of.
+local function part_of_generator(m, x, options, heads, place)
+  local whole = options.generator or core.default_generator
+  if not pcall(whole.get_offset, whole) then
+    E.fail("MultiHeadAttention: dropout is %g and its heads are divided among ranks, but the generator is of the kind "
+      .. "\"mt19937\", whose numbers have an order; call heed.manual_seed(seed, \"philox\") on all ranks, or set "
+      .. "m.dropout.p = 0", m.dropout.p)
+  elseif options.lengths or options.cache then
+    E.fail("MultiHeadAttention: dropout is %g, its heads are divided among ranks, and %s given; call eval(), or set "
+      .. "m.dropout.p = 0", m.dropout.p, options.lengths and "lengths are" or "cache is")
+  end
+  local keys = options.key or x
+  local dims, first = { heads, x.shape[x.ndim - 1], keys.shape[keys.ndim - 1] }, { 1, 1, 1 }
+  first[1] = (place.rank - 1) * compat.divide(heads, place.size) + 1
+  if x.ndim == 3 then
+    table.insert(dims, 1, x.shape[1])
+    table.insert(first, 1, 1)
+  end
+  return whole:part(dims, first), whole
+end
+
+--- Moves a generator behind one draw.
+local function move_on(generator) generator:set_offset(compat.divide(generator:get_offset() + 3, 4) * 4 + 4) end
+
+--- The hooks before and after an attention module with some of `heads` heads.
+local function around_heads(heads, place)
+  local drawn -- the generator of the pass that runs
+  local function before(m, x, options)
     local changed = {}
-    for name, value in pairs(options) do changed[name] = value end
+    for name, value in pairs(E.is_list(options) and options or {}) do changed[name] = value end
+    drawn = nil
+    if m.training and m.dropout.p > 0 and E.is_tensor(x) and x.ndim > 1 then
+      changed.generator, drawn = part_of_generator(m, x, changed, heads, place)
+    end
     changed.attn_mask = cut_mask(changed.attn_mask, heads, place)
     for _, name in ipairs(DIFFERENTIABLE) do changed[name] = exchange.enter(changed[name], place) end
-    return x, changed
+    if next(changed) == nil then return exchange.enter(x, place) end
+    return exchange.enter(x, place), changed
   end
+  local function after(_, _, y)
+    if drawn then move_on(drawn) end
+    drawn = nil
+    return exchange.add(y, place)
+  end
+  return before, after
 end
 
 --- A parameter that all heads share: its gradients of the ranks are added.
@@ -208,7 +239,7 @@ local function divide_heads(m, place)
       share_gradient(new[name].weight, place)
     end
   end
-  return connect(new, before_heads(m.num_heads, place), function(_, _, y) return exchange.add(y, place) end)
+  return connect(new, around_heads(m.num_heads, place))
 end
 
 --- Heads(): each rank has some heads of a MultiHeadAttention, with the columns of out_proj's weight for them.
