@@ -89,6 +89,7 @@ heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int c
                          dist_names[call], (long long)g->calls, seconds_text(text, sizeof text, d->timeout)));
       look = now + LOOK;
     }
+    dist_poll(d); /* another rank may have to send all of a message before it comes here */
     transport_yield();
   }
   return HEED_OK;
