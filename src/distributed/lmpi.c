@@ -397,6 +397,10 @@ int luaopen_heed_mpi(lua_State *L) {
                       HEED_VERSION, heed_version());
   heed_context *context = heed_lua_context(L);
   if (!context) return luaL_error(L, "heed_mpi needs heed; call require \"heed\" first");
+  heed_limits limits = {.size = sizeof limits};
+  if (heed_get_limits(context, &limits) || limits.no_files)
+    return luaL_error(L,
+                      "heed_mpi: the limits of this Lua state allow no files, and no other machines either");
   if (!get_state(L)) {
     open_state(L, context);
     atexit(on_exit_without_close);

@@ -79,13 +79,14 @@ heed_status dist_isend(dist_group *g, const heed_tensor *x, int to, int tag, dis
   }
   r->stage = DIST_IN_FLIGHT;
   if (!has_headers(r))
-    return started(g, transport_send(&d->transport, &g->comm, data_of(r), dist_bytes(x), to, tag, &r->parts[1]),
-                   r);
+    return started(
+        g, transport_send(&d->transport, &g->comm, data_of(r), dist_bytes(x), to, tag, &r->parts[1]), r);
   r->header.tag = g->sent++ % TAGS;
   return started(
       g,
       transport_send(&d->transport, &g->headers, &r->header, sizeof r->header, to, tag, &r->parts[0]) &&
-          transport_send(&d->transport, &g->comm, data_of(r), dist_bytes(x), to, (int)r->header.tag, &r->parts[1]),
+          transport_send(&d->transport, &g->comm, data_of(r), dist_bytes(x), to, (int)r->header.tag,
+                         &r->parts[1]),
       r);
 }
 
