@@ -1,5 +1,5 @@
---- heed.distributed: the ranks of a job and what they tell each other. Under mpirun it works through the module heed_mpi
---- (make MPI=1); without mpirun the script is the only rank, and the same calls return at once.
+--- heed.distributed: the ranks of a job and what they tell each other. Under mpirun it works through the module
+--- heed_mpi (make MPI=1); without mpirun the script is the only rank, and the same calls return at once.
 
 local alone = require "heed.distributed.alone"
 local core = require "heed.core"

@@ -258,8 +258,8 @@ static int run_command(lua_State *L, int argc, char **argv) {
   return EXIT_SUCCESS;
 }
 
-/* All of main that may raise: argc and argv are on the stack, the exit code is the result. The registry tells it
- * to finalizers, too: heed_mpi ends all ranks of a job if the script of one has failed. */
+/* All of main that may raise: argc and argv are on the stack, the exit code is the result. The registry tells
+ * it to finalizers, too: heed_mpi ends all ranks of a job if the script of one has failed. */
 static int run(lua_State *L) {
   lua_pushinteger(L, run_command(L, (int)lua_tointeger(L, 1), lua_touserdata(L, 2)));
   lua_pushvalue(L, -1);

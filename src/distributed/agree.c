@@ -89,6 +89,7 @@ heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int c
                          dist_names[call], (long long)g->calls, seconds_text(text, sizeof text, d->timeout)));
       look = now + LOOK;
     }
+    dist_poll(d); /* another rank may have to send all of a message before it comes here */
     transport_yield();
   }
   return HEED_OK;
@@ -137,8 +138,8 @@ static heed_status different_details(dist_group *g, const record *own, const rec
   switch (own->call % 256) {
   case DIST_INIT:
     return dist_fail(g->d, HEED_ARGUMENT,
-                     "%s: version or options are not those of rank %d; all ranks need the same version of "
-                     "heed, timeout and check",
+                     "%s: the version of heed or the option check is not that of rank %d; all ranks need the "
+                     "same",
                      name, rank);
   case DIST_BROADCAST:
     return dist_fail(g->d, HEED_ARGUMENT, "%s: src is %lld here, and %lld on rank %d; they must be the same",
@@ -194,24 +195,26 @@ heed_status dist_agree(dist_group *g, dist_call call, int64_t detail, const heed
 /* Completes a group whose communicator is set. */
 static heed_status open_group(dist *d, dist_group *g) {
   g->d = d;
-  heed_status status =
+  const heed_status status =
       heed_tensor_new(d->context, HEED_INT64, 2, (int64_t[]){g->comm.size, FIELDS}, &g->records);
-  if (status) return dist_failed(d, status);
-  if (d->check && g->comm.size > 0 && !transport_split(&d->transport, &g->comm, 0, g->comm.rank, &g->headers))
-    return dist_fail(d, HEED_ARGUMENT, "init_process_group: %s", d->transport.message);
-  return HEED_OK;
+  return status ? dist_failed(d, status) : HEED_OK;
+}
+
+/* Its communicator for headers, when all ranks have come. */
+static heed_status open_headers(dist *d, dist_group *g) {
+  if (!d->check || g->comm.size == 0) return HEED_OK;
+  if (transport_split(&d->transport, &g->comm, 0, g->comm.rank, &g->headers)) return HEED_OK;
+  return dist_fail(d, HEED_ARGUMENT, "%s", d->transport.message);
 }
 
 heed_status dist_init(dist *d, dist_group *world) {
-  if (d->transport.piece == 0) d->transport.piece = (int64_t)1 << 30;
   if (!transport_init(&d->transport, &world->comm))
     return dist_fail(d, HEED_ARGUMENT, "init_process_group: %s", d->transport.message);
   d->open = true;
   heed_status status = open_group(d, world);
-  if (status) return status;
-  status = dist_agree(world, DIST_INIT, (int64_t)heed_version_number() * 2 + d->check, NULL);
+  if (!status) status = dist_agree(world, DIST_INIT, (int64_t)heed_version_number() * 2 + d->check, NULL);
   world->calls = 0; /* a script counts from its own first call */
-  return status;
+  return status ? status : open_headers(d, world);
 }
 
 heed_status dist_split(dist_group *g, int color, int key, dist_group *out) {
@@ -221,7 +224,8 @@ heed_status dist_split(dist_group *g, int color, int key, dist_group *out) {
   if (status) return status;
   if (!transport_split(&d->transport, &g->comm, color, key, &out->comm))
     return dist_fail(d, HEED_ARGUMENT, "new_group: %s", d->transport.message);
-  return open_group(d, out);
+  status = open_group(d, out);
+  return status ? status : open_headers(d, out);
 }
 
 heed_status dist_end(dist_group *world, double seconds) {

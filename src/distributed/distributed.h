@@ -62,6 +62,7 @@ typedef struct dist_group {
   transport_comm headers; /* for the headers of messages; empty if ranks do not agree */
   heed_tensor *records;   /* what the ranks tell each other in an agreement */
   int64_t calls;          /* that all ranks make, so far */
+  int64_t sent;           /* messages, so far */
   char broken[256];       /* the error of a call that was stopped halfway; "": none */
 } dist_group;
 
@@ -120,9 +121,9 @@ void dist_reduce(heed_dtype dtype, dist_op op, const void *all, int ranks, int64
 
 /* ---- Messages (requests.c) ---- */
 
-/* What a sender says about a message, before it. */
+/* What a sender says about a message, before it; tag: that of the elements, a number of the sender's. */
 typedef struct dist_header {
-  int64_t dtype, count;
+  int64_t dtype, count, tag;
 } dist_header;
 
 typedef struct dist_request {
@@ -130,11 +131,11 @@ typedef struct dist_request {
   dist_call call; /* DIST_ISEND or DIST_IRECV */
   int peer, tag;
   heed_tensor *x;    /* an alias, so that a script may release its own */
-  heed_tensor *copy; /* row-major elements, if those of x are not */
+  heed_tensor *copy; /* row-major elements, if those of x are not; or elements that do not fit x */
   dist_header header;
   transport_request parts[2]; /* the header, the elements */
-  bool done;
-  char failure[256]; /* why it failed, if done; "": it did not */
+  enum { DIST_AWAITS_HEADER, DIST_REFUSED, DIST_IN_FLIGHT, DIST_ARRIVED, DIST_DONE } stage;
+  char failure[256]; /* why it failed; "": it did not */
   struct dist_request *next, **link;
 } dist_request;
 

@@ -270,7 +270,7 @@ static int broadcast(lua_State *L) {
 
 /* ---- Messages ---- */
 
-enum { MOST_TAG = 32767 }; /* which every MPI allows */
+enum { MOST_TAG = 32767 };
 
 static void forget_flight(lua_State *L, const dist_request *r) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &flights_key);
@@ -282,10 +282,10 @@ static void forget_flight(lua_State *L, const dist_request *r) {
 /* Ends the requests that have ended, also those that nobody waits for, and lets the collector have them. */
 static void end_flights(lua_State *L, state *s) {
   for (dist_request *r = s->d.requests, *next; r; r = next) {
-    bool done = false;
+    bool done;
     next = r->next;
-    const heed_status status = dist_test(r, &done); /* an error is returned again to whoever waits */
-    if (status || done) done = r->done;
+    const heed_status status = dist_test(r, &done); /* an error is returned again to the caller that waits */
+    (void)status;
     if (done) forget_flight(L, r);
   }
 }
@@ -308,7 +308,7 @@ static int start(lua_State *L, bool sends) {
   heed_tensor *x = check_tensor(L, 1);
   const heed_status status = sends ? dist_isend(g, x, peer, tag, r) : dist_irecv(g, x, peer, tag, r);
   if (status) {
-    r->done = true;
+    r->stage = DIST_DONE;
     snprintf(r->failure, sizeof r->failure, "%.255s", g->d->message);
     forget_flight(L, r);
   }
@@ -327,16 +327,16 @@ static int irecv(lua_State *L) {
 static int wait(lua_State *L) {
   dist_request *r = check_request(L, 1);
   const heed_status status = dist_await(r);
-  if (r->done) forget_flight(L, r);
+  if (r->stage == DIST_DONE) forget_flight(L, r);
   check_status(L, r->group->d, status);
   return 0;
 }
 
 static int test(lua_State *L) {
   dist_request *r = check_request(L, 1);
-  bool done = false;
+  bool done;
   const heed_status status = dist_test(r, &done);
-  if (r->done) forget_flight(L, r);
+  if (done) forget_flight(L, r);
   check_status(L, r->group->d, status);
   lua_pushboolean(L, done);
   return 1;
@@ -397,6 +397,10 @@ int luaopen_heed_mpi(lua_State *L) {
                       HEED_VERSION, heed_version());
   heed_context *context = heed_lua_context(L);
   if (!context) return luaL_error(L, "heed_mpi needs heed; call require \"heed\" first");
+  heed_limits limits = {.size = sizeof limits};
+  if (heed_get_limits(context, &limits) || limits.no_files)
+    return luaL_error(L,
+                      "heed_mpi: the limits of this Lua state allow no files, and no other machines either");
   if (!get_state(L)) {
     open_state(L, context);
     atexit(on_exit_without_close);

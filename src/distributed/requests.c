@@ -1,8 +1,10 @@
 /* Messages from one rank to another, which go on while the ranks compute. With agreement, a header goes ahead
- * of each message, in a communicator of its own. */
+ * of the elements, in a communicator of its own. */
 #include <stdio.h>
 
 #include "distributed.h"
+
+enum { TAGS = 32768 }; /* which every MPI allows */
 
 static const char *name_of(const dist_request *r) {
   return dist_names[r->call];
@@ -10,6 +12,10 @@ static const char *name_of(const dist_request *r) {
 
 static int world_rank(const dist_request *r) {
   return transport_world_rank(&r->group->comm, r->peer) + 1;
+}
+
+static bool has_headers(const dist_request *r) {
+  return r->group->headers.size > 0;
 }
 
 /* ---- Starting ---- */
@@ -38,7 +44,7 @@ static void drop(dist_request *r) {
 static heed_status start(dist_group *g, dist_call call, const heed_tensor *x, int peer, int tag,
                          dist_request *r) {
   *r = (dist_request){.group = g, .call = call, .peer = peer, .tag = tag};
-  r->header = (dist_header){(int64_t)heed_tensor_dtype(x), heed_tensor_numel(x)};
+  r->header = (dist_header){.dtype = (int64_t)heed_tensor_dtype(x), .count = heed_tensor_numel(x)};
   const heed_status status = heed_tensor_alias(g->d->context, x, &r->x);
   return status ? dist_failed(g->d, status) : HEED_OK;
 }
@@ -48,14 +54,18 @@ static heed_status started(dist_group *g, bool ok, dist_request *r) {
   dist *d = g->d;
   if (!ok) {
     dist_fail(d, HEED_ARGUMENT, "%s: %s", name_of(r), d->transport.message);
-    if (!r->parts[0].active) drop(r); /* else the buffers are still in use */
+    if (!r->parts[0].active) drop(r); /* else the header is still in use */
     return HEED_ARGUMENT;
   }
   d->counts[r->call].calls++;
   if (r->call == DIST_ISEND)
-    d->counts[DIST_ISEND].bytes += dist_bytes(r->x) + (g->headers.size > 0 ? (int64_t)sizeof r->header : 0);
+    d->counts[DIST_ISEND].bytes += dist_bytes(r->x) + (has_headers(r) ? (int64_t)sizeof r->header : 0);
   link_request(d, r);
   return HEED_OK;
+}
+
+static void *data_of(const dist_request *r) {
+  return heed_tensor_data(r->copy ? r->copy : r->x);
 }
 
 heed_status dist_isend(dist_group *g, const heed_tensor *x, int to, int tag, dist_request *r) {
@@ -67,11 +77,24 @@ heed_status dist_isend(dist_group *g, const heed_tensor *x, int to, int tag, dis
     drop(r);
     return dist_failed(d, status);
   }
-  const void *data = heed_tensor_data(r->copy ? r->copy : r->x);
-  const bool ok = (g->headers.size == 0 || transport_send(&d->transport, &g->headers, &r->header,
-                                                          sizeof r->header, to, tag, &r->parts[0])) &&
-                  transport_send(&d->transport, &g->comm, data, dist_bytes(r->x), to, tag, &r->parts[1]);
-  return started(g, ok, r);
+  r->stage = DIST_IN_FLIGHT;
+  if (!has_headers(r))
+    return started(
+        g, transport_send(&d->transport, &g->comm, data_of(r), dist_bytes(x), to, tag, &r->parts[1]), r);
+  r->header.tag = g->sent++ % TAGS;
+  return started(
+      g,
+      transport_send(&d->transport, &g->headers, &r->header, sizeof r->header, to, tag, &r->parts[0]) &&
+          transport_send(&d->transport, &g->comm, data_of(r), dist_bytes(x), to, (int)r->header.tag,
+                         &r->parts[1]),
+      r);
+}
+
+/* Starts receiving the elements. */
+static bool receive_elements(dist_request *r, int64_t bytes, int tag) {
+  dist_group *g = r->group;
+  r->stage = DIST_IN_FLIGHT;
+  return transport_receive(&g->d->transport, &g->comm, data_of(r), bytes, r->peer, tag, &r->parts[1]);
 }
 
 heed_status dist_irecv(dist_group *g, heed_tensor *x, int from, int tag, dist_request *r) {
@@ -83,69 +106,91 @@ heed_status dist_irecv(dist_group *g, heed_tensor *x, int from, int tag, dist_re
     drop(r);
     return status;
   }
-  void *data = heed_tensor_data(r->copy ? r->copy : r->x);
-  const bool ok = (g->headers.size == 0 || transport_receive(&d->transport, &g->headers, &r->header,
-                                                             sizeof r->header, from, tag, &r->parts[0])) &&
-                  transport_receive(&d->transport, &g->comm, data, dist_bytes(r->x), from, tag, &r->parts[1]);
+  const bool ok = has_headers(r) ? transport_receive(&d->transport, &g->headers, &r->header, sizeof r->header,
+                                                     from, tag, &r->parts[0])
+                                 : receive_elements(r, dist_bytes(x), tag);
   return started(g, ok, r);
 }
 
 /* ---- Ending ---- */
 
-/* Tests the parts that are in flight. Elements that do not fit x are a failure of MPI; the header, which
- * comes as well, says it better. */
-static void advance(dist_request *r) {
-  transport *t = &r->group->d->transport;
-  bool done;
-  for (int i = 0; i < 2; i++) {
-    if (!r->parts[i].active) continue;
-    if (!transport_test(t, &r->parts[i], &done))
-      snprintf(r->failure, sizeof r->failure, "%s: %.200s", name_of(r), t->message);
-  }
+static bool fits(const dist_request *r) {
+  return r->header.dtype == (int64_t)heed_tensor_dtype(r->x) && r->header.count == heed_tensor_numel(r->x);
 }
 
-static bool has_ended(const dist_request *r) {
-  return !r->parts[0].active && !r->parts[1].active;
+static void fail(dist_request *r, const char *message) {
+  snprintf(r->failure, sizeof r->failure, "%.255s", message);
+}
+
+static void transport_failed(dist_request *r) {
+  snprintf(r->failure, sizeof r->failure, "%s: %.200s", name_of(r), r->group->d->transport.message);
+  r->stage = DIST_ARRIVED;
+}
+
+/* Elements are received after the header, and only if they fit x: Open MPI 4.1 writes a message that is too
+ * long behind the end of the buffer. Does not use the context. */
+static void advance(dist_request *r) {
+  transport *t = &r->group->d->transport;
+  bool done[2] = {true, true};
+  if (r->stage != DIST_AWAITS_HEADER && r->stage != DIST_IN_FLIGHT) return;
+  for (int i = 0; i < 2; i++)
+    if (!transport_test(t, &r->parts[i], &done[i])) return transport_failed(r);
+  if (!done[0] || !done[1]) return;
+  if (r->stage == DIST_IN_FLIGHT)
+    r->stage = DIST_ARRIVED;
+  else if (!fits(r))
+    r->stage = DIST_REFUSED;
+  else if (!receive_elements(r, dist_bytes(r->x), (int)r->header.tag))
+    transport_failed(r);
 }
 
 void dist_poll(void *user) {
   dist *d = user;
-  for (dist_request *r = d->requests; r; r = r->next)
-    if (!has_ended(r)) advance(r);
+  for (dist_request *r = d->requests; r; r = r->next) advance(r);
 }
 
-/* Ends a request whose parts have ended. */
+/* The message does not fit x: it is received elsewhere, so that its sender can go on. */
+static void refuse(dist_request *r) {
+  dist *d = r->group->d;
+  const bool known = r->header.dtype >= 0 && r->header.dtype <= HEED_INT8;
+  snprintf(r->failure, sizeof r->failure,
+           "%s: x is %s of %lld elements here, and %s of %lld on rank %d; they must be the same", name_of(r),
+           heed_dtype_name(heed_tensor_dtype(r->x)), (long long)heed_tensor_numel(r->x),
+           known ? heed_dtype_name((heed_dtype)r->header.dtype) : "an unknown dtype",
+           (long long)r->header.count, world_rank(r));
+  heed_tensor_free(r->copy);
+  r->copy = NULL;
+  r->stage = DIST_ARRIVED;
+  if (known && !heed_tensor_new(d->context, (heed_dtype)r->header.dtype, 1, &r->header.count, &r->copy) &&
+      !receive_elements(r, dist_bytes(r->copy), (int)r->header.tag))
+    r->stage = DIST_ARRIVED;
+}
+
 static void end(dist_request *r) {
   dist *d = r->group->d;
-  const int64_t dtype = (int64_t)heed_tensor_dtype(r->x), count = heed_tensor_numel(r->x);
-  if (r->header.dtype != dtype || r->header.count != count) {
-    const bool known = r->header.dtype >= 0 && r->header.dtype <= HEED_INT8;
-    snprintf(r->failure, sizeof r->failure,
-             "%s: x is %s of %lld elements here, and %s of %lld on rank %d; they must be the same",
-             name_of(r), heed_dtype_name((heed_dtype)dtype), (long long)count,
-             known ? heed_dtype_name((heed_dtype)r->header.dtype) : "an unknown dtype",
-             (long long)r->header.count, world_rank(r));
-  } else if (r->call == DIST_IRECV && !r->failure[0]) {
-    heed_tensor *again = NULL; /* for row-major x: what was recorded since irecv saved the old elements */
-    if (dist_end_write(d, r->x, r->copy) || dist_begin_write(d, name_of(r), r->x, &again))
-      snprintf(r->failure, sizeof r->failure, "%.255s", d->message);
-    heed_tensor_free(again);
-  }
+  heed_tensor *again = NULL;
+  /* Of row-major x, what was recorded since irecv saved the old elements. */
+  if (r->call == DIST_IRECV && !r->failure[0] &&
+      (dist_end_write(d, r->x, r->copy) || dist_begin_write(d, name_of(r), r->x, &again)))
+    fail(r, d->message);
+  heed_tensor_free(again);
   drop(r);
-  r->done = true;
+  r->stage = DIST_DONE;
 }
 
 heed_status dist_test(dist_request *r, bool *done) {
   dist *d = r->group->d;
-  if (!r->done) {
+  *done = false;
+  if (r->stage != DIST_DONE) {
     const heed_status status = dist_check_group(r->group, name_of(r));
     if (status) return status;
     advance(r);
-    if (has_ended(r)) end(r);
+    if (r->stage == DIST_REFUSED) refuse(r);
+    if (r->stage != DIST_ARRIVED) return HEED_OK;
+    end(r);
   }
-  if (r->done && r->failure[0]) return dist_fail(d, HEED_ARGUMENT, "%s", r->failure);
-  *done = r->done;
-  return HEED_OK;
+  *done = true;
+  return r->failure[0] ? dist_fail(d, HEED_ARGUMENT, "%s", r->failure) : HEED_OK;
 }
 
 heed_status dist_await(dist_request *r) {
@@ -153,9 +198,10 @@ heed_status dist_await(dist_request *r) {
   const double begin = heed_clock();
   double look = begin + 0.0005;
   for (;;) {
-    bool done = false;
+    bool done;
     heed_status status = dist_test(r, &done);
     if (status || done) return status;
+    dist_poll(d); /* other messages may have to arrive before */
     const double now = heed_clock();
     if (now < look) {
       transport_yield();

@@ -164,8 +164,8 @@ describe("all_gather", function()
     dist.all_gather_into_tensor(joined, heed.full({ 2, 3 }, rank))
     assert.is_true(same(heed.stack(expected), stacked))
     assert.is_true(same(heed.cat(expected), joined))
-    assert.are.equal(("all_gather_into_tensor: out is float32 of 5 elements; it must be float32 of %d, for %d time%s " ..
-      "of x"):format(6 * size, size, size == 1 and "" or "s"),
+    assert.are.equal(("all_gather_into_tensor: out is float32 of 5 elements; it must be float32 of %d, for %d " ..
+      "time%s of x"):format(6 * size, size, size == 1 and "" or "s"),
       ranks.message_of(dist.all_gather_into_tensor, heed.zeros(5), heed.zeros(2, 3)))
   end)
 end)
