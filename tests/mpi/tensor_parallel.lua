@@ -38,7 +38,7 @@ end
 local function largest(x) return x:abs():max():item() end
 
 -- This rank's part of `count` things: the first and their number.
-local function own(count) return (rank - 1) * count // size + 1, count // size end
+local function own(count) return (rank - 1) * math.floor(count / size) + 1, math.floor(count / size) end
 
 describe("tensor_parallel of attention", function()
   for _, case in ipairs(OPTIONS) do
@@ -50,7 +50,7 @@ describe("tensor_parallel of attention", function()
       exact = heed.tensor(exact)
       local one, all = largest(m(x) - exact), largest(t(x) - exact)
       assert.is_true(all <= 2 * one, ("error %g; one process has %g"):format(all, one))
-      assert.are.equal(24 // size, t.num_heads)
+      assert.are.equal(24 / size, t.num_heads)
     end)
 
     it("has the gradients of one process, with " .. case[1], function()
