@@ -95,7 +95,7 @@ heed_status heed__check_no_part(heed_context *ctx, const char *function, const h
 }
 
 heed_status heed_generator_set_part(heed_generator *g, int ndim, const int64_t *whole, const int64_t *first) {
-  static const char function[] = "set_part";
+  static const char function[] = "part";
   char text[HEED__SHAPE_TEXT], other[HEED__SHAPE_TEXT];
   heed_context *ctx = g != NULL ? g->context : NULL;
   HEED__ENTER(ctx, function, g);
