@@ -260,7 +260,8 @@ end)
 
 describe("errors of generators", function()
   it("name the argument and what it must be", function()
-    fails("Generator: kind is a string ('xorwow'); it must be 'mt19937' or 'philox'", heed.Generator, { kind = "xorwow" })
+    fails("Generator: kind is a string ('xorwow'); it must be 'mt19937' or 'philox'", heed.Generator,
+      { kind = "xorwow" })
     fails("manual_seed: kind is the number 1; it must be 'mt19937' or 'philox'", heed.manual_seed, 1, { kind = 1 })
     fails("get_offset: the generator is mt19937; it must be philox",
       function() return heed.Generator(1):get_offset() end)
