@@ -43,19 +43,14 @@ void heed__attention_begin_dropout(heed__attention_plan *p) {
   p->drawing = true;
 }
 
-/* Rows of a head that are drawn. */
-typedef struct drawn_rows {
-  int64_t head, first, last, keys;
-} drawn_rows;
-
-/* Keeps which weights of the rows remain, for the gradients. */
-static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, const drawn_rows *s) {
+/* Keeps which weights of the rows of a task remain, for the gradients. */
+static void keep_drawn(const heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+                       const float *dropout_mask) {
   const int64_t words = heed__attention_kept_words(p->key_length);
-  uint16_t *row =
-      (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, s->head) + s->first) * words;
-  for (int64_t i = s->first; i < s->last; i++, row += words) {
-    for (int64_t j = 0; j < s->keys; j += 16) {
-      const int64_t n = heed__min(s->keys - j, 16);
+  uint16_t *row = (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, head) + t->first) * words;
+  for (int64_t i = t->first; i < t->last; i++, row += words) {
+    for (int64_t j = 0; j < t->key_length; j += 16) {
+      const int64_t n = heed__min(t->key_length - j, 16);
       unsigned bits = 0;
       for (int64_t b = 0; b < n; b++) bits |= (unsigned)(*dropout_mask++ != 0.0f) << b;
       row[j / 16] = (uint16_t)bits;
@@ -63,42 +58,57 @@ static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask,
   }
 }
 
-/* Draws the next factors, *drawn of which are there; false if it stopped at a yield point. */
-static bool draw_factors(heed__attention_plan *p, float *dropout_mask, const drawn_rows *s,
-                         const heed__pace *pace, int64_t *drawn) {
-  const int64_t keys = s->keys, count = (s->last - s->first) * keys;
-  while (*drawn < count) {
-    int64_t n = heed__min(count - *drawn, HEED__DRAWN_WHOLE);
+static void fill(float *x, int64_t n, float value) {
+  for (int64_t i = 0; i < n; i++) x[i] = value;
+}
+
+/* The factors of the next keys of row i, at most n; returns their number. Those of keys before and behind the
+ * ones that the row sees are not drawn, but 0. */
+static int64_t draw_counted(const heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+                            int64_t i, int64_t key, int64_t n, float *out) {
+  int64_t first, last;
+  heed__attention_bounds(t, i, &first, &last);
+  const bool seen = key >= first && key < last;
+  n = heed__min(n, (key < first ? first : seen ? last : t->key_length) - key);
+  fill(out, n, seen ? 1.0f : 0.0f);
+  if (!seen) return n;
+  const uint64_t row = heed__counted_row(&p->dropout.words, head * p->most_queries + i);
+  heed__dropout_at(&p->dropout, out, out, row + (uint64_t)key, n);
+  return n;
+}
+
+/* Draws the factors of a task from element *drawn on; false if it stopped at a yield point. */
+static bool draw_factors(heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+                         float *dropout_mask, const heed__pace *pace, int64_t *drawn) {
+  const int64_t keys = t->key_length, count = (t->last - t->first) * keys;
+  for (int64_t unchecked = 0, n; *drawn < count; *drawn += n) {
     float *const next = dropout_mask + *drawn;
+    if (unchecked >= HEED__DRAWN_WHOLE) {
+      if (heed__should_yield(pace)) return false;
+      unchecked = 0;
+    }
+    n = heed__min(count - *drawn, HEED__DRAWN_WHOLE);
     if (p->dropout.counted) {
-      const int64_t row = heed__quotient(*drawn, keys), column = *drawn - row * keys;
-      const bool follow = !p->dropout.words.part && keys == p->key_length; /* so do the rows */
-      if (!follow) n = heed__min(n, keys - column);
-      for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
-      heed__dropout_at(&p->dropout, next, next,
-                       heed__counted_row(&p->dropout.words, s->head * p->most_queries + s->first + row) +
-                           (uint64_t)column,
-                       n);
+      const int64_t row = heed__quotient(*drawn, keys);
+      n = draw_counted(p, t, head, t->first + row, *drawn - row * keys, n, next);
     } else {
-      for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
+      fill(next, n, 1.0f);
       (void)!heed__dropout_apply(&p->dropout, next, next, n); /* never stops within HEED__DRAWN_WHOLE */
     }
-    *drawn += n;
-    if (*drawn < count && heed__should_yield(pace)) return false;
+    unchecked += n;
   }
   return true;
 }
 
-bool heed__attention_draw(heed__attention_plan *p, float *dropout_mask, int64_t head, int64_t first,
-                          int64_t last, int64_t keys, const heed__pace *pace, int64_t *position) {
-  const drawn_rows rows = {head, first, last, keys};
+bool heed__attention_draw(heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+                          float *dropout_mask, const heed__pace *pace, int64_t *position) {
   if (*position > 0 && *position < HEED__DRAWING) return true;
   int64_t drawn = *position > 0 ? *position - HEED__DRAWING : 0;
-  if (!draw_factors(p, dropout_mask, &rows, pace, &drawn)) {
+  if (!draw_factors(p, t, head, dropout_mask, pace, &drawn)) {
     *position = HEED__DRAWING + drawn;
     return false;
   }
-  if (p->kept) keep_drawn(p, dropout_mask, &rows);
+  if (p->kept) keep_drawn(p, t, head, dropout_mask);
   *position = 0;
   return true;
 }

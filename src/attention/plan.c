@@ -100,8 +100,7 @@ static bool run_step(heed__attention_plan *p, attention_step *s, int slot, const
                      int64_t *position) {
   float *scratch = p->scratch + (size_t)slot * p->slot_area;
   float *dropout_mask = p->drops ? scratch + p->area : NULL;
-  return (!p->drops || heed__attention_draw(p, dropout_mask, s->head, s->first, s->last, s->task.key_length,
-                                            pace, position)) &&
+  return (!p->drops || heed__attention_draw(p, &s->task, s->head, dropout_mask, pace, position)) &&
          run_rows(p, &s->task, s->head, s->first, s->last, dropout_mask, scratch, pace, position);
 }
 

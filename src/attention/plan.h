@@ -107,11 +107,11 @@ HEED_MUST_USE
 heed_status heed__attention_check_dropout(const heed__attention_plan *p);
 /** Begins to draw; changes the generator. Once, before the first task. */
 void heed__attention_begin_dropout(heed__attention_plan *p);
-/** Draws the dropout_mask [last - first, keys] of these rows of a head, at the beginning of their task, and
- * sets their bits in p->kept. False if it stopped at a yield point. */
+/** Draws the dropout_mask [last - first, s] of a task of a head, at its beginning, and sets the bits of these
+ * rows in p->kept. False if it stopped at a yield point. */
 HEED_MUST_USE
-bool heed__attention_draw(heed__attention_plan *p, float *dropout_mask, int64_t head, int64_t first,
-                          int64_t last, int64_t keys, const heed__pace *pace, int64_t *position);
+bool heed__attention_draw(heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+                          float *dropout_mask, const heed__pace *pace, int64_t *position);
 
 /** Whether heed__decode_divide suits the call: few queries on several keys, all with contiguous columns. It
  * must have no dropout. (decode.c) */

@@ -14,72 +14,50 @@
 #define KEY_STEP_1   0xbb67ae85u
 enum { ROUNDS = 10 };
 
-/* Blocks that are computed together: the compiler makes vectors of them. 1.3 ns a word with SSE2, against 4
- * without. */
-enum { BATCH = 8 };
-
-static inline void mix(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t key0, uint32_t key1) {
-  const uint64_t a = (uint64_t)MULTIPLIER_0 * *c0, b = (uint64_t)MULTIPLIER_2 * *c2;
-  *c0 = (uint32_t)(b >> 32) ^ *c1 ^ key0;
-  *c1 = (uint32_t)b;
-  *c2 = (uint32_t)(a >> 32) ^ *c3 ^ key1;
-  *c3 = (uint32_t)a;
+/* In local variables, so that the processor overlaps blocks that follow each other: 1.8 ns a word. */
+static inline void compute_block(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t key0,
+                                 uint32_t key1, uint32_t *out) {
+  for (int r = 0; r < ROUNDS; r++, key0 += KEY_STEP_0, key1 += KEY_STEP_1) {
+    const uint64_t a = (uint64_t)MULTIPLIER_0 * c0, b = (uint64_t)MULTIPLIER_2 * c2;
+    c0 = (uint32_t)(b >> 32) ^ c1 ^ key0;
+    c1 = (uint32_t)b;
+    c2 = (uint32_t)(a >> 32) ^ c3 ^ key1;
+    c3 = (uint32_t)a;
+  }
+  out[0] = c0;
+  out[1] = c1;
+  out[2] = c2;
+  out[3] = c3;
 }
 
 void heed__philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
-  uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]}, key0 = key[0], key1 = key[1];
-  for (int r = 0; r < ROUNDS; r++, key0 += KEY_STEP_0, key1 += KEY_STEP_1)
-    mix(&c[0], &c[1], &c[2], &c[3], key0, key1);
-  memcpy(out, c, sizeof c);
+  compute_block(counter[0], counter[1], counter[2], counter[3], key[0], key[1], out);
 }
 
-static void block_of(const heed__counted *c, uint64_t thread, uint32_t out[4]) {
-  heed__philox_block((const uint32_t[]){(uint32_t)c->block, (uint32_t)(c->block >> 32), (uint32_t)thread,
-                                        (uint32_t)(thread >> 32)},
-                     c->key, out);
-}
-
-/* The blocks of BATCH threads. */
-static void blocks_of(const heed__counted *c, uint64_t thread, uint32_t *restrict out) {
-  uint32_t c0[BATCH], c1[BATCH], c2[BATCH], c3[BATCH], key0 = c->key[0], key1 = c->key[1];
-  for (int j = 0; j < BATCH; j++) {
-    c0[j] = (uint32_t)c->block;
-    c1[j] = (uint32_t)(c->block >> 32);
-    c2[j] = (uint32_t)(thread + (uint64_t)j);
-    c3[j] = (uint32_t)((thread + (uint64_t)j) >> 32);
-  }
-  for (int r = 0; r < ROUNDS; r++, key0 += KEY_STEP_0, key1 += KEY_STEP_1)
-    for (int j = 0; j < BATCH; j++) mix(&c0[j], &c1[j], &c2[j], &c3[j], key0, key1);
-  for (int j = 0; j < BATCH; j++) {
-    out[4 * j] = c0[j];
-    out[4 * j + 1] = c1[j];
-    out[4 * j + 2] = c2[j];
-    out[4 * j + 3] = c3[j];
-  }
+/* The blocks of n threads. */
+static void compute_blocks(const heed__counted *c, uint64_t thread, int64_t n, uint32_t *restrict out) {
+  for (int64_t i = 0; i < n; i++, thread++)
+    compute_block((uint32_t)c->block, (uint32_t)(c->block >> 32), (uint32_t)thread, (uint32_t)(thread >> 32),
+                  c->key[0], c->key[1], out + 4 * i);
 }
 
 void heed__counted_words(const heed__counted *c, uint64_t first, int64_t n, uint32_t *out) {
-  const uint64_t lanes = (uint64_t)c->lanes;
-  uint64_t thread = first / lanes;
-  int64_t skip = (int64_t)(first % lanes);
+  enum { BATCH = 32 };
+  uint64_t thread = first / (uint64_t)c->lanes;
+  int64_t skip = (int64_t)(first % (uint64_t)c->lanes);
   while (n > 0) {
     uint32_t block[4 * BATCH];
-    if (c->lanes == 4 && skip == 0 && n >= 4 * BATCH) {
-      blocks_of(c, thread, out);
-      thread += BATCH;
-      out += 4 * BATCH;
-      n -= 4 * BATCH;
+    const int64_t whole = c->lanes == 4 && skip == 0 ? n / 4 : 0;
+    const int64_t count = whole > 0 ? whole : heed__min((skip + n + c->lanes - 1) / c->lanes, BATCH);
+    compute_blocks(c, thread, count, whole > 0 ? out : block);
+    thread += (uint64_t)count;
+    if (whole > 0) {
+      out += 4 * whole;
+      n -= 4 * whole;
       continue;
     }
-    const int64_t wanted = (skip + n + c->lanes - 1) / c->lanes;
-    const int count = wanted < BATCH / 2 ? 1 : BATCH;
-    if (count == 1)
-      block_of(c, thread, block);
-    else
-      blocks_of(c, thread, block);
-    for (int j = 0; j < count; j++, skip = 0)
-      for (; skip < c->lanes && n > 0; skip++, n--) *out++ = block[4 * j + skip];
-    thread += (uint64_t)count;
+    for (int64_t i = 0; i < count; i++, skip = 0)
+      for (; skip < c->lanes && n > 0; skip++, n--) *out++ = block[4 * i + skip];
   }
 }
 
@@ -117,7 +95,7 @@ heed_status heed__check_no_part(heed_context *ctx, const char *function, const h
 }
 
 heed_status heed_generator_set_part(heed_generator *g, int ndim, const int64_t *whole, const int64_t *first) {
-  static const char function[] = "set_part";
+  static const char function[] = "part";
   char text[HEED__SHAPE_TEXT], other[HEED__SHAPE_TEXT];
   heed_context *ctx = g != NULL ? g->context : NULL;
   HEED__ENTER(ctx, function, g);
