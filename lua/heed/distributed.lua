@@ -236,4 +236,6 @@ function M.irecv(x, src, ...)
   return work.new { transport = transport, request = transport.irecv(x, src, tag, handle) }
 end
 
-return primitives.guard(E.with_frames(M), "heed.distributed")
+for name, f in pairs(require "heed.parallel") do M[name] = f end
+
+return primitives.guard(E.with_frames(M, "load", "no_sync", "pipeline_step", "context_parallel"), "heed.distributed")

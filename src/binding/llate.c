@@ -266,6 +266,7 @@ static const char *const own[] = {"check_cancel", "files", "frame", "held", "mod
 static const char *const used[] = {"Generator",
                                    "alibi_slopes",
                                    "arange",
+                                   "attention_merge",
                                    "cat",
                                    "clock",
                                    "default_generator",

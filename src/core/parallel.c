@@ -228,7 +228,7 @@ struct heed__pool {
   bool busy;   /* a job is running; read by its tasks */
   int started; /* number of workers */
   double spin;
-  identity caller; /* the thread that runs the job, for heed__poll */
+  identity caller;                                   /* the thread that runs the job, for heed__poll */
   _Alignas(HEED__ALIGNMENT) _Atomic(uint64_t) queue; /* job's number · 2³² + next task */
   _Alignas(HEED__ALIGNMENT) _Atomic(uint32_t) done;  /* number of completed tasks */
   _Atomic(int) numbers; /* of workers, assigned to threads at their first task: at most one per task */

@@ -82,8 +82,8 @@ typedef struct heed__pace {
 /** Calls the function of heed_set_poll if its time has come and this is the caller's thread. (parallel.c) */
 void heed__poll(struct heed__poll *poll);
 
-/** Whether work must stop. Takes a nanosecond, with a deadline 30, with a poll function 60: to be called every
- * 20 to 100 µs. */
+/** Whether work must stop. Takes a nanosecond, with a deadline 30, with a poll function 60: to be called
+ * every 20 to 100 µs. */
 static inline bool heed__is_due(const heed__pace *pace) {
   if (pace->poll != NULL) heed__poll(pace->poll);
   return (atomic_load_explicit(&pace->cancelled, memory_order_relaxed) ||

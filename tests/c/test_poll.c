@@ -1,5 +1,5 @@
-/* heed_set_poll: the host's function runs during long calls, on the caller's thread, and changes no bit. No test
- * depends on how long a call takes: an interval of 0 polls at every cancellation check. */
+/* heed_set_poll: the host's function runs during long calls, on the caller's thread, and changes no bit. No
+ * test depends on how long a call takes: an interval of 0 polls at every cancellation check. */
 #include "support.h"
 
 #include <math.h>
@@ -101,15 +101,14 @@ static heed_status softmax(heed_context *ctx, scene *s, heed_tensor **out) {
 static const struct {
   const char *name;
   work *run;
-} works[] = {{"attention", attention}, {"linear", linear},     {"low precision", low_precision},
-             {"forward", forward},     {"slices", in_slices},  {"backward", backward},
+} works[] = {{"attention", attention}, {"linear", linear},    {"low precision", low_precision},
+             {"forward", forward},     {"slices", in_slices}, {"backward", backward},
              {"softmax", softmax}};
 enum { WORKS = sizeof works / sizeof works[0] };
 
 static void assert_same(const heed_tensor *x, const heed_tensor *y) {
   assert_int_equal(heed_tensor_numel(x), heed_tensor_numel(y));
-  assert_memory_equal(heed_tensor_data(x), heed_tensor_data(y),
-                      (size_t)heed_tensor_numel(x) * sizeof(float));
+  assert_memory_equal(heed_tensor_data(x), heed_tensor_data(y), (size_t)heed_tensor_numel(x) * sizeof(float));
 }
 
 static void every_long_call_polls_and_keeps_its_bits(void **state) {
