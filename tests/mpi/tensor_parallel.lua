@@ -153,9 +153,9 @@ describe("tensor_parallel of attention", function()
   with(2, "refuses dropout that has an order", function()
     local m, x = attention { dropout = 0.1 }, input()
     local t = dist.tensor_parallel(m)
-    assert.are.equal("MultiHeadAttention: dropout is 0.1 and its heads are divided among ranks, but the generator is of "
-      .. "the kind \"mt19937\", whose numbers have an order; call heed.manual_seed(seed, \"philox\") on all ranks, or "
-      .. "set m.dropout.p = 0", message_of(t, x))
+    assert.are.equal("MultiHeadAttention: dropout is 0.1 and its heads are divided among ranks, but the generator is "
+      .. "of the kind \"mt19937\", whose numbers have an order; call heed.manual_seed(seed, \"philox\") on all ranks, "
+      .. "or set m.dropout.p = 0", message_of(t, x))
     t:eval()
     tensors.close(m:eval()(x), t(x))
   end)

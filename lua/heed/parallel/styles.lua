@@ -154,8 +154,8 @@ end
 -- The options of attention that can have gradients, in the order in which all ranks record them.
 local DIFFERENTIABLE = { "attn_mask", "key", "value" }
 
---- The generator of the dropout of this rank's heads, which draws their part of all [b, heads, l, s] weights, and the one
---- that it is a part of.
+--- The generator of the dropout of this rank's heads, which draws their part of all [b, heads, l, s] weights, and the
+--- one that it is a part of.
 local function part_of_generator(m, x, options, heads, place)
   local whole = options.generator or core.default_generator
   if not pcall(whole.get_offset, whole) then

@@ -1,7 +1,7 @@
 -- A model whose heads, columns and rows are divided among ranks:
 --   mpirun -n 2 build/heed scripts/examples/mpi/tensor.lua [FOLDER [ID...]]
--- FOLDER holds a GPT-2 or Llama as Hugging Face saves it; without one, a Llama with fresh weights is used. The ids count
--- from 1. Without mpirun, the same script runs in one process and prints the same ids.
+-- FOLDER holds a GPT-2 or Llama as Hugging Face saves it; without one, a Llama with fresh weights is used. The ids
+-- count from 1. Without mpirun, the same script runs in one process and prints the same ids.
 local heed = require "heed"
 local dist = require "heed.distributed"
 
