@@ -258,7 +258,17 @@ heed_status heed__attention_backward(heed_context *ctx, const heed__attention_op
                                      const heed__attention_saved *saved, const heed_tensor *dout,
                                      unsigned wanted, heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
 
-/* ---- Merging (partial.c) ---- */
+/* ---- Parts (partial.c) ---- */
+
+/** What the keys of a part contribute to the gradients of attention over all keys, whose output and log-sums
+ * are in `saved`; the operands are those of heed_attention_partial for the part. Dropout is drawn again: the
+ * generator must be where it was. Errors: as above. */
+HEED_MUST_USE
+heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                          const heed_tensor *v, const heed_attention_options *options,
+                                          int64_t offset, const heed__attention_saved *saved,
+                                          const heed_tensor *dout, unsigned wanted,
+                                          heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
 
 enum { HEED__MERGED = 15 }; /* parts of one node: their outputs and statistics are inputs that it keeps */
 

@@ -1,0 +1,160 @@
+-- What a job says and does when one of its ranks fails.
+local heed = require "heed"
+local support = require "tests.support"
+
+local START = [[
+local heed = require "heed"
+local dist = require "heed.distributed"
+dist.init_process_group { timeout = %s }
+local rank, size = dist.get_rank(), dist.get_world_size()
+local function endless() while true do heed.ones(100, 100):matmul(heed.ones(100, 100)) end end
+]]
+
+-- Runs the code on several ranks, after START.
+local function job(ranks, code, timeout)
+  local launcher = os.getenv "MPIRUN" or "mpirun"
+  return support.with_script(START:format(timeout or 60) .. code, function(script)
+    local begin = heed.clock()
+    local result = support.run(("timeout 50 %s -n %d %s %s"):format(launcher, ranks, support.heed, script))
+    result.seconds = heed.clock() - begin
+    result.all = result.out .. result.err
+    return result
+  end)
+end
+
+-- Checks that a job fails, before a timeout of a minute is over, and says these texts.
+local function check_failure(result, ...)
+  for _, text in ipairs { ... } do
+    if not result.all:find(text, 1, true) then error(("no '%s' in: %s"):format(text, result.all), 2) end
+  end
+  assert.are_not.equal(0, result.code)
+  assert.is_true(result.seconds < 45)
+end
+
+describe("a job", function()
+  it("ends well when all scripts end, with or without destroy_process_group", function()
+    for _, last in ipairs { "", "dist.destroy_process_group()", "os.exit(0)", "os.exit(true)" } do
+      local result = job(2, "dist.all_reduce(heed.ones(2)) print 'done' " .. last)
+      assert.are.equal(0, result.code, result.all)
+      assert.are.equal("done\ndone\n", result.out)
+      assert.are.equal("", result.err)
+    end
+  end)
+
+  it("ends when one rank raises an error, and names it", function()
+    check_failure(job(2, "if rank == 2 then error 'boom' end endless()"), "rank 2 of 2 failed: ", "boom",
+      "stack traceback")
+    check_failure(job(2, "if rank == 2 then error 'boom' end dist.all_reduce(heed.ones(2))"), "rank 2 of 2 failed: ")
+    check_failure(job(2, "if rank == 1 then error({}) end dist.barrier()"), "rank 1 of 2 failed: ")
+  end)
+
+  it("ends when one rank is killed", function()
+    check_failure(job(2, "if rank == 2 then os.execute 'kill -9 $PPID' end dist.barrier()"), "ank 1", "ignal 9")
+  end)
+
+  it("ends when one rank calls os.exit, and names it", function()
+    check_failure(job(2, "if rank == 2 then os.exit(3) end endless()"), "rank 2 of 2 ended before the others")
+    check_failure(job(2, "if rank == 2 then os.exit(0) end dist.barrier()"), "barrier: rank 2 has ended")
+  end)
+
+  it("ends when one script ends before a call of the others", function()
+    check_failure(job(2, "if rank == 1 then dist.barrier() end"), "barrier: rank 2 has ended",
+      "rank 1 of 2 failed: ")
+    check_failure(job(2, "if rank == 2 then dist.destroy_process_group() else dist.barrier() end"),
+      "barrier: rank 2 has ended", "destroy_process_group: rank 1 calls barrier here (call 1)")
+  end)
+
+  it("says who calls with another number of elements, or another dtype", function()
+    check_failure(job(2, "dist.all_reduce(heed.ones(rank == 1 and 4 or 3))"),
+      "all_reduce: x is float32 of 4 elements here, and float32 of 3 on rank 2; they must be the same",
+      "all_reduce: x is float32 of 3 elements here, and float32 of 4 on rank 1; they must be the same")
+    check_failure(job(2, "dist.all_reduce(rank == 1 and heed.ones(4) or heed.ones(2):long())"),
+      "all_reduce: x is float32 of 4 elements here, and int64 of 2 on rank 2; they must be the same")
+  end)
+
+  it("says who calls something else", function()
+    check_failure(job(2, "dist.barrier() if rank == 2 then dist.barrier() else dist.all_reduce(heed.ones(2)) end"),
+      "all_reduce: rank 2 calls barrier here (call 2)", "barrier: rank 1 calls all_reduce here (call 2)")
+  end)
+
+  it("ends when a rank does not come in time", function()
+    check_failure(job(2, "dist.barrier() if rank == 2 then endless() end dist.all_reduce(heed.ones(2))", 1),
+      "all_reduce (number 2): after 1.0 seconds not all ranks have come to it", "rank 1 of 2 failed: ")
+    check_failure(job(2, "if rank == 2 then os.execute 'kill -STOP $PPID' end dist.barrier()", 1),
+      "barrier (number 1): after 1.0 seconds")
+  end)
+
+  it("ends when a message does not come in time", function()
+    check_failure(job(2, "if rank == 2 then endless() end dist.irecv(heed.ones(2), 2, { tag = 5 }):wait()", 1),
+      "irecv: after 1.0 seconds rank 2 has sent nothing (tag 5)")
+    check_failure(job(2, "if rank == 2 then endless() end dist.isend(heed.ones(1000000), 2):wait()", 1),
+      "isend: after 1.0 seconds rank 2 has not received x (tag 0)")
+  end)
+end)
+
+describe("a rank", function()
+  it("can go on after an error that all ranks get", function()
+    local result = job(3, [[
+      assert(not pcall(dist.all_reduce, heed.ones(rank)))
+      assert(not pcall(rank == 2 and dist.barrier or dist.broadcast, rank ~= 2 and heed.ones(2) or nil, 1))
+      assert(not pcall(dist.broadcast, heed.ones(2), rank))
+      assert(not pcall(dist.all_reduce, heed.ones(2), rank == 1 and "min" or "max"))
+      assert(not pcall(dist.all_gather, rank == 1 and heed.ones(2, 3) or heed.ones(3, 2)))
+      print(dist.all_reduce(heed.ones(1))[1])]])
+    assert.are.equal("3.0\n3.0\n3.0\n", (result.out:gsub("%f[%w]3\n", "3.0\n")), result.all)
+    assert.are.equal(0, result.code)
+  end)
+
+  it("cannot use a group in which a call was not completed", function()
+    check_failure(job(2, [[
+      if rank == 2 then endless() end
+      print(pcall(dist.barrier))
+      print(pcall(dist.all_reduce, heed.ones(2)))]], 1),
+      "all_reduce: the group cannot be used after a call that was not completed (barrier (number 1): after 1.0 " ..
+        "seconds not all ranks have come to it)", "rank 1 of 2 ended before the others")
+  end)
+
+  it("can wait again for a message that was late", function()
+    local result = job(2, [[
+      if rank == 2 then
+        local begin = heed.clock()
+        while heed.clock() < begin + 2 do heed.ones(100, 100):matmul(heed.ones(100, 100)) end
+        dist.isend(heed.full({2}, 7), 1):wait()
+      else
+        local x = heed.zeros(2)
+        local work = dist.irecv(x, 2)
+        local ok, message
+        repeat
+          ok, message = pcall(work.wait, work)
+          assert(ok or message:find "after 0.5 seconds")
+        until ok
+        print(x:sum():item())
+      end]], 0.5)
+    assert.is_truthy(result.out:find "^14", result.all)
+    assert.are.equal(0, result.code)
+  end)
+
+  it("is stopped by a limit of time while it waits", function()
+    check_failure(job(2, "if rank == 2 then endless() end heed.limit { seconds = 0.5 } dist.barrier()"),
+      "barrier: time limit exceeded: 0.5 s since the call began")
+  end)
+
+  it("names the ranks of a group by their numbers in the job", function()
+    check_failure(job(3, [[
+      local group = dist.new_group { 3, 2 }
+      if rank > 1 then dist.all_reduce(heed.ones(rank), { group = group }) end]]),
+      "all_reduce: x is float32 of 2 elements here, and float32 of 3 on rank 3; they must be the same")
+  end)
+
+  it("must have the options of the others", function()
+    local result = support.with_script([[
+      local dist = require "heed.distributed"
+      dist.init_process_group { check = os.getenv "OMPI_COMM_WORLD_RANK" ~= "1" and os.getenv "PMI_RANK" ~= "1" }
+    ]], function(script)
+      return support.run(("timeout 50 %s -n 2 %s %s"):format(os.getenv "MPIRUN" or "mpirun", support.heed, script))
+    end)
+    assert.is_truthy(result.err:find("init_process_group: the version of heed or the option check is not that of " ..
+      "rank 1", 1, true), result.err)
+    assert.are_not.equal(0, result.code)
+  end)
+end)
