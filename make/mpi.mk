@@ -13,11 +13,15 @@ DISTRIBUTED := $(wildcard src/distributed/*.c)
 $(OBJ)/src/distributed/%.o: PART_CFLAGS = $(LUA_CFLAGS)
 $(OBJ)/src/distributed/mpi.o: private override CC = $(MPICC)
 
-# -z nodelete: the module stays loaded after its Lua state, for what it does at exit. What it uses of heed and Lua is in
-# the program that loads it.
-LINK_MPI := $(if $(filter Darwin,$(shell uname -s)),$(LINK_MODULE),-shared -Wl,-Bsymbolic -Wl,-z,nodelete)
-$(BUILD)/heed_mpi.so: $(call objects,$(DISTRIBUTED))
-	$(call say,LINK,$(MPICC) $(CFLAGS) $(LDFLAGS) $(LINK_MPI) $^ -o $@)
+# heed's functions come from the program that loads the module, or else from heed.so, beside it: Lua does not show the
+# symbols of one module to another. -z nodelete: the module stays loaded after its Lua state, for what it does at exit.
+ifeq ($(shell uname -s),Darwin)
+LINK_MPI := $(LINK_MODULE)
+else
+LINK_MPI := -shared -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,-rpath,'$$ORIGIN' -Wl,--no-as-needed -L$(BUILD) -l:heed.so
+endif
+$(BUILD)/heed_mpi.so: $(call objects,$(DISTRIBUTED)) $(BUILD)/heed.so
+	$(call say,LINK,$(MPICC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LINK_MPI) -o $@)
 
 ifneq ($(MPI),)
 all: $(BUILD)/heed_mpi.so

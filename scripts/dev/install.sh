@@ -61,6 +61,7 @@ PC
 major=${VERSION%%.*} minor=${VERSION%.*}
 put 755 "$build/heed" "$PREFIX/bin/heed"
 put 755 "$build/heed.so" "$LUA_CMOD/heed.so"
+if [ "$action" = uninstall ] || [ -e "$build/heed_mpi.so" ]; then put 755 "$build/heed_mpi.so" "$LUA_CMOD/heed_mpi.so"; fi
 put 755 "$build/libheed.so" "$LIBDIR/libheed.so.$minor"
 put_link "libheed.so.$minor" "$LIBDIR/libheed.so.$major"
 put_link "libheed.so.$major" "$LIBDIR/libheed.so"

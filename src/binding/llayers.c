@@ -259,12 +259,11 @@ static int op_attention_partial(lua_State *L) {
 }
 
 /* attention_part_backward(q, k, v, the same options, offset, out, lse, dout, of_slopes) → the gradients of q,
- * k, v, attn_mask and, if of_slopes, alibi_slopes: what these keys contribute to those of attention over all keys, which gave out and lse. lse
- * and dout are contiguous. For heed's own Lua files. */
+ * k, v, attn_mask and, if of_slopes, alibi_slopes: what these keys contribute to those of attention over all
+ * keys, which gave out and lse. lse and dout are contiguous. For heed's own Lua files. */
 static int attention_part_backward(lua_State *L) {
   static const char function[] = "attention_partial";
-  static const char *const names[] = {ATTENTION_OPTIONS, "offset", "out", "lse", "dout",
-                                      "of_slopes",       NULL};
+  static const char *const names[] = {ATTENTION_OPTIONS, "offset", "out", "lse", "dout", "of_slopes", NULL};
   static const heed__attention_input inputs[] = {HEED__ATTENTION_q, HEED__ATTENTION_k, HEED__ATTENTION_v,
                                                  HEED__ATTENTION_attn_mask, HEED__ATTENTION_alibi_slopes};
   enum { OFFSET = 4 + ATTENTION_FURTHER, OUT, LSE, DOUT, OF_SLOPES, GRADIENTS = 5 };
@@ -282,8 +281,8 @@ static int attention_part_backward(lua_State *L) {
   unsigned wanted = 1u << HEED__ATTENTION_q | 1u << HEED__ATTENTION_k | 1u << HEED__ATTENTION_v;
   if (options.attn_mask) wanted |= 1u << HEED__ATTENTION_attn_mask;
   if (lua_toboolean(L, OF_SLOPES)) wanted |= 1u << HEED__ATTENTION_alibi_slopes;
-  LHEED_TRY(L, heed__attention_part_backward(lheed_get(L)->context, x[0], x[1], x[2], &options, offset, &saved,
-                                             lheed_tensor(L, DOUT, function, "dout"), wanted, dx));
+  LHEED_TRY(L, heed__attention_part_backward(lheed_get(L)->context, x[0], x[1], x[2], &options, offset,
+                                             &saved, lheed_tensor(L, DOUT, function, "dout"), wanted, dx));
   for (int i = 0; i < GRADIENTS; i++) *box[i] = dx[inputs[i]];
   for (int i = 0; i < GRADIENTS; i++) {
     if (*box[i]) continue;

@@ -269,11 +269,12 @@ static int mask_of_head(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* mask_part(mask, L, S, offset, first query, queries, first key, keys, item) → the mask for a part of a call, the
- * mask itself if it follows offsets; numbers count from 1. For heed's own Lua files. */
+/* mask_part(mask, L, S, offset, first query, queries, first key, keys, item) → the mask for a part of a call,
+ * the mask itself if it follows offsets; numbers count from 1. For heed's own Lua files. */
 static int mask_part(lua_State *L) {
   static const char function[] = "scaled_dot_product_attention";
-  static const char *const names[] = {"L", "S", "offset", "the first query", "queries", "the first key", "keys"};
+  static const char *const names[] = {"L",   "S", "offset", "the first query", "queries", "the first key",
+                                      "keys"};
   int64_t x[7];
   lheed_begin(L);
   lheed_arguments(L, function, 9);
@@ -304,7 +305,8 @@ void lheed_open_mask(lua_State *L) {
                                          {"__tostring", mask_tostring},
                                          {"__band", mask_band},
                                          {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"is_mask", is_mask}, {"mask_of_head", mask_of_head}, {"mask_part", mask_part}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"is_mask", is_mask}, {"mask_of_head", mask_of_head}, {"mask_part", mask_part}, {NULL, NULL}};
   lheed_new_type(L, &lheed_mask_type, metamethods);
   lheed_add(L, "mask", makers);
   lheed_add(L, "modules", primitives);

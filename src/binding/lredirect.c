@@ -19,8 +19,8 @@ bool lheed_redirects(lua_State *L) {
   return S && S->redirects;
 }
 
-/* redirect(f): from now on attention calls f(what, …) with its arguments; nil: no longer. Returns the function
- * that it called before. For heed's own Lua files. */
+/* redirect(f): from now on attention calls f(what, …) with its arguments; nil: no longer. Returns the
+ * function that it called before. For heed's own Lua files. */
 static int redirect(lua_State *L) {
   lheed_state *S = lheed_get(L);
   lua_settop(L, 1);
@@ -38,7 +38,6 @@ static int redirected(lua_State *L) {
 }
 
 void lheed_open_redirect(lua_State *L) {
-  static const luaL_Reg primitives[] = {
-      {"redirect", redirect}, {"redirected", redirected}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"redirect", redirect}, {"redirected", redirected}, {NULL, NULL}};
   lheed_add(L, "modules", primitives);
 }

@@ -96,9 +96,9 @@ describe("a module in context_parallel", function()
 
   it("is as exact as one process", function()
     heed.manual_seed(4)
-    local m, x, exact = mha { rope = {}, num_kv_heads = 2 }, heed.randn(1, 33, D), nil
+    local m, x = mha { rope = {}, num_kv_heads = 2 }, heed.randn(1, 33, D)
     local rows = x[1]:tolist()
-    exact = heed.tensor { oracle.pass(m, m, {}, nil, 1, rows, rows, rows, {}).y }
+    local exact = heed.tensor { oracle.pass(m, m, {}, nil, 1, rows, rows, rows, {}).y }
     local one = (m(x) - exact):abs():max():item()
     local y = dist.context_parallel(mesh, function(shard) return m(shard(x, 2)) end, { gather = 2 })
     assert.is_true((y - exact):abs():max():item() <= 2 * one)
@@ -155,7 +155,9 @@ describe("a model in context_parallel", function()
       local model = assert(require("heed.models." .. name).load("tests/golden/decoders/" .. name))
       local ids = heed.tensor({ { 5, 17, 9, 3, 40, 11, 2, 8, 33, 21, 7 } }, { dtype = "int64" })
       local cache, own = model:new_cache { capacity = 32 }, dist.context_cache(mesh)
-      local y = dist.context_parallel(mesh, function(shard) return model(shard(ids, 2), { cache = own }) end, { gather = 2 })
+      local y = dist.context_parallel(mesh, function(shard)
+        return model(shard(ids, 2), { cache = own })
+      end, { gather = 2 })
       close(model(ids, { cache = cache }), y, 2e-5)
       for i = 1, 3 do
         local id = ids:narrow(2, i, 1)
@@ -195,7 +197,8 @@ describe("a divided cache", function()
       for _, chunks in ipairs { { 7, 1, 1, 1 }, { 9, 4, 2, 1, 1 }, { 300, 1, 5, 1 } } do
         local cache, own = m:new_cache { batch = B, capacity = 600 }, dist.context_cache(mesh)
         for i, n in ipairs(chunks) do
-          local x, y = heed.randn(B, n, D), nil
+          local x = heed.randn(B, n, D)
+          local y
           if i < 3 and n > 1 then
             y = dist.context_parallel(mesh, function(shard) return m(shard(x, 2), { cache = own }) end, { gather = 2 })
           else
@@ -300,8 +303,8 @@ describe("a mistake in context_parallel", function()
   it("is told by a sentence", function()
     fails("scaled_dot_product_attention: need_weights is not available in context_parallel; need_lse is",
       function() return attention(q, q, q, { need_weights = true }) end)
-    fails("varlen_attention: it is not available in context_parallel; use scaled_dot_product_attention with attn_mask = "
-      .. "heed.mask.documents(lengths)", function() return heed.varlen_attention(q[1], q[1], q[1], { 4 }) end)
+    fails("varlen_attention: it is not available in context_parallel; use scaled_dot_product_attention with attn_mask "
+      .. "= heed.mask.documents(lengths)", function() return heed.varlen_attention(q[1], q[1], q[1], { 4 }) end)
     fails("steps: it is not available in context_parallel", function() return mha():steps(x) end)
     fails("MultiHeadAttention: lengths are not available in context_parallel; give attn_mask = "
       .. "heed.mask.documents(lengths)", function() return mha()(x[1], { lengths = { 1, 3 } }) end)
@@ -327,8 +330,9 @@ describe("a mistake in context_parallel", function()
       function(shard) return m(shard(x, 2), { cache = m:new_cache { batch = B } }) end)
     local mask = heed.ones(7, 7)
     local count = dist.context_parallel(mesh, function(shard) return #shard:positions(8) end)
-    fails(("scaled_dot_product_attention: attn_mask is a tensor of shape [7, 7] and dtype float32; it must be [..., 8, 8], "
-      .. "for the tokens of all ranks, or [..., %d, 8], with this rank's rows"):format(count), function(shard)
+    fails(("scaled_dot_product_attention: attn_mask is a tensor of shape [7, 7] and dtype float32; it must be "
+      .. "[..., 8, 8], for the tokens of all ranks, or [..., %d, 8], with this rank's rows"):format(count),
+    function(shard)
       local own = shard(heed.zeros(1, 1, 8, 4), 3)
       return attention(own, own, own, { attn_mask = mask })
     end)
@@ -347,8 +351,8 @@ describe("a mistake in context_parallel", function()
   end)
 
   with(2, "names the rank with other heads", function()
-    fails(("scaled_dot_product_attention: %s has %d elements for each token here, and %d on rank %d; the other sizes must "
-      .. "be the same"):format("q", rank == 1 and 8 or 16, rank == 1 and 16 or 8, rank == 1 and 2 or 1), function(shard)
+    fails(("scaled_dot_product_attention: q has %d elements for each token here, and %d on rank %d; the other sizes "
+      .. "must be the same"):format(rank == 1 and 8 or 16, rank == 1 and 16 or 8, rank == 1 and 2 or 1), function(shard)
       local own = shard(heed.zeros(1, rank == 1 and 2 or 4, 6, 4), 3)
       return attention(own, own, own)
     end)

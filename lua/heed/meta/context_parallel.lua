@@ -27,7 +27,7 @@ function distributed.context_parallel(mesh, f, options) end
 ---serves all attention modules of a model, each of which has its own keys and values in it.
 ---@param mesh heed.AnyGroup of one dimension
 ---@param options? { dtype: "float32"|"bfloat16"|"float16"|nil } float32 by default
----@return heed.distributed.ContextCache
+---@return heed.ContextCache
 ---@nodiscard
 function distributed.context_cache(mesh, options) end
 
@@ -51,7 +51,7 @@ function Shard:positions(n) end
 function Shard:gather(x, dim) end
 
 ---A cache of context_cache.
----@class heed.distributed.ContextCache
+---@class heed.ContextCache
 ---@field length integer tokens of all ranks
 ---@field dtype string
 local ContextCache = {}

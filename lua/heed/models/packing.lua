@@ -40,8 +40,8 @@ function packing.positions(lengths, past)
   return core.range(1, ends[#ends], { dtype = "int64" }) - before:repeat_interleave(lengths)
 end
 
---- In context_parallel: the positions, int64 [n], of the tokens that this rank has, which follow those in a cache of its
---- kind; else nil.
+--- In context_parallel: the positions, int64 [n], of the tokens that this rank has, which follow those in a divided
+--- cache; else nil.
 function packing.positions_of_shard(n, cache)
   local elsewhere = core.modules.redirected()
   return elsewhere and elsewhere("positions", n, cache) or nil

@@ -1,5 +1,5 @@
---- context_parallel: a function runs on shards of its tokens, one on each rank, and attention in it is that of the whole
---- sequence, as a ring over the ranks (heed.parallel.ring).
+--- context_parallel: a function runs on shards of its tokens, one on each rank, and attention in it is that of the
+--- whole sequence, as a ring over the ranks (heed.parallel.ring).
 
 local core = require "heed.core"
 local compat = require "heed.compat"
@@ -135,8 +135,8 @@ local function attention(link, q, k, v, ...)
   return out
 end
 
---- The function that computes attention while f runs. whole: tokens are whole on each rank, and caches divided. touched:
---- the caches that are used, with the numbers of tokens that they had.
+--- The function that computes attention while f runs. whole: tokens are whole on each rank, and caches divided.
+--- touched: the caches that are used, with the numbers of tokens that they had.
 local function redirected(link, whole, touched)
   local function attend(name, q, k, v, o)
     if o.cache == nil then
@@ -200,9 +200,9 @@ local function link_of_mesh(mesh, method)
   return link
 end
 
---- context_parallel(mesh, f, {gather = dim, decode = true}): f(shard) on all ranks of the mesh, where shard(x, dim) cuts a tensor, and
---- attention in f is that of the tokens of all ranks. Returns what f returns; gather: the first result is joined along
---- that dimension. decode: all ranks have all tokens, and only caches are divided.
+--- context_parallel(mesh, f, {gather = dim, decode = true}): f(shard) on all ranks of the mesh, where shard(x, dim)
+--- cuts a tensor, and attention in f is that of the tokens of all ranks. Returns what f returns; gather: the first
+--- result is joined along that dimension. decode: all ranks have all tokens, and only caches are divided.
 function context.context_parallel(mesh, f, ...)
   local method = "context_parallel"
   local gather, decode = primitives.options(method, { "gather", "decode" }, 3, mesh, f, ...)

@@ -1,5 +1,5 @@
---- A cache whose tokens are divided among the ranks of a mesh: each rank keeps the keys and values of its own tokens, for
---- each attention module that is called with the cache. All ranks know which tokens each of them has.
+--- A cache whose tokens are divided among the ranks of a mesh: each rank keeps the keys and values of its own tokens,
+--- for each attention module that is called with the cache. All ranks know which tokens each of them has.
 --- Shapes: b batch, h key heads, rows of this rank, d or dv sizes of a head.
 
 local core = require "heed.core"
@@ -61,8 +61,8 @@ function M.check(value, link, name)
   if not self then E.reject(name, "cache", value, "one that heed.distributed.context_cache made") end
   check_there(self, name)
   if self.ranks ~= link.size or self.rank ~= link.rank then
-    E.fail("%s: the cache is for rank %d of %d; it must be for this one, %d of %d", name, self.rank, self.ranks, link.rank,
-      link.size)
+    E.fail("%s: the cache is for rank %d of %d; it must be for this one, %d of %d", name, self.rank, self.ranks,
+      link.rank, link.size)
   end
   return self
 end

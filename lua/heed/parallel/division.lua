@@ -1,6 +1,6 @@
 --- How the tokens of a sequence are divided among ranks: into two chunks for each rank, of which rank r has chunk r and
---- chunk 2P + 1 - r. With causality, chunks that see little and chunks that see much then add up to the same work. Sizes
---- differ by at most one between chunks, and by at most one between ranks.
+--- chunk 2P + 1 - r. With causality, chunks that see little and chunks that see much then add up to the same work.
+--- Sizes differ by at most one between chunks, and by at most one between ranks.
 
 local core = require "heed.core"
 local compat = require "heed.compat"

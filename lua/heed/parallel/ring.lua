@@ -1,7 +1,7 @@
---- Ring attention: each rank has a shard of the queries, keys and values, and the shards of keys and values go from rank
---- to rank. In step t a rank attends to the keys of rank `rank - t`, while it sends them on and receives the next ones;
---- the results are merged by their statistics. Backward, the keys and values go round once more, and their gradients
---- with them. Source: arXiv:2310.01889.
+--- Ring attention: each rank has a shard of the queries, keys and values, and the shards of keys and values go from
+--- rank to rank. In step t a rank attends to the keys of rank `rank - t`, while it sends them on and receives the next
+--- ones; the results are merged by their statistics. Backward, the keys and values go round once more, and their
+--- gradients with them. Source: arXiv:2310.01889.
 ---
 --- A call c has the fields
 ---   link           rank, size, send(x, to, tag) and receive(x, from, tag), which return requests
@@ -12,7 +12,7 @@
 ---   shown(a, b)    whether queries of segment a can see keys of segment b
 ---   part(q, k, v, a, b)   attention_partial of a pair of segments, whose q, k and v are given
 ---   part_backward(q, k, v, a, b, out, lse, dout)   what the pair contributes to the gradients of q, k, v, the
----                  mask's elements and the slopes, nil for none; the other tensors are those of segment a, over all keys
+---                  mask's elements and the slopes, nil for none; the other tensors are those of a, over all keys
 ---   mask           the mask if its gradient is wanted, and mask_of(mask, a, b), the elements of a pair; or nil
 ---   slopes         alibi_slopes if their gradient is wanted
 --- Shapes: q [..., hq, l, d], k [..., hkv, s, d], v [..., hkv, s, dv], out [..., hq, l, dv], lse [..., hq, l].
@@ -26,8 +26,8 @@ local function rows(x, segment) return x:narrow(-2, segment.at + 1, segment.size
 --- The rank whose shard a rank has in a step, which counts from 0.
 local function source_of(link, step) return (link.rank - 1 - step) % link.size + 1 end
 
---- Sends a rank's shards to the next rank and receives those of the rank before: the buffers, and a function that waits
---- for them. Empty shards are not sent.
+--- Sends a rank's shards to the next rank and receives those of the rank before: a function that waits for these and
+--- returns them. Empty shards are not sent.
 local function pass_on(link, tensors, count, tag)
   local from, to = (link.rank - 2) % link.size + 1, link.rank % link.size + 1
   local buffers, requests = {}, {}
@@ -41,7 +41,7 @@ local function pass_on(link, tensors, count, tag)
   for i, x in ipairs(tensors) do
     if x:numel() > 0 then requests[#requests + 1] = link.send(x, to, tag + i) end
   end
-  return buffers, function()
+  return function()
     for _, request in ipairs(requests) do request:wait() end
     return buffers
   end
@@ -52,7 +52,7 @@ local function rotate(c, k, v, visit)
   local link, current = c.link, { k:contiguous(), v:contiguous() }
   for step = 0, link.size - 1 do
     local arrived
-    if step < link.size - 1 then _, arrived = pass_on(link, current, c.count(source_of(link, step + 1)), 0) end
+    if step < link.size - 1 then arrived = pass_on(link, current, c.count(source_of(link, step + 1)), 0) end
     visit(source_of(link, step), current[1], current[2], step)
     if arrived then current = arrived() end
   end
@@ -148,7 +148,7 @@ function ring.backward(c, q, k, v, out, lse, dout)
     sums = { core.zeros(keys.shape), core.zeros(values.shape) }
     gradients(c.keys(source), keys, values, sums[1], sums[2])
     for i, x in ipairs(arrived and arrived() or {}) do sums[i]:add_(x) end
-    if link.size > 1 then _, arrived = pass_on(link, sums, c.count(source_of(link, step + 1)), 2) end
+    if link.size > 1 then arrived = pass_on(link, sums, c.count(source_of(link, step + 1)), 2) end
   end)
   if arrived then sums = arrived() end
   return dq, sums[1], sums[2], dmask, dslopes, dpast[1], dpast[2]

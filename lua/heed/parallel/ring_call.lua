@@ -38,8 +38,8 @@ local function agree(link, name, q, k, v)
     for rank, told in ipairs(all) do
       local needed = division.count(total[i], link.size, rank)
       if told[i] ~= needed then
-        E.fail("%s: %s has %s on rank %d, and %d on all ranks; cut by shard(x, dim) it would have %d there", name, which,
-          E.count(told[i], "token"), rank, total[i], needed)
+        E.fail("%s: %s has %s on rank %d, and %d on all ranks; cut by shard(x, dim) it would have %d there", name,
+          which, E.count(told[i], "token"), rank, total[i], needed)
       end
       if told[3 + i] ~= mine[3 + i] then
         E.fail("%s: %s has %s for each token here, and %d on rank %d; the other sizes must be the same", name, which,
@@ -64,8 +64,8 @@ end
 local function check_mask(name, mask, n, l, keys)
   local rows, columns = mask_sizes(mask)
   if (rows == 1 or rows == n or rows == l) and columns <= math.max(keys, 1) then return end
-  E.reject(name, "attn_mask", mask, "[..., %d, %d], for the tokens of all ranks, or [..., %d, %d], with this rank's rows",
-    n, keys, l, keys)
+  E.reject(name, "attn_mask", mask, "[..., %d, %d], for the tokens of all ranks, or [..., %d, %d], with this rank's "
+    .. "rows", n, keys, l, keys)
 end
 
 --- The elements of a mask for a pair of segments.
@@ -329,8 +329,9 @@ end
 
 local function lse_of(stats) return stats:select(-1, 1) + stats:select(-1, 2):log() end
 
---- The same for a module whose keys and values go into a cache. whole: q, k and v are those of all tokens, on each rank;
---- then only the rank that keeps them adds them to its own, and the ranks' results are gathered instead of their keys.
+--- The same for a module whose keys and values go into a cache. whole: q, k and v are those of all tokens, on each
+--- rank; then only the rank that keeps them adds them to its own, and the ranks' results are gathered instead of their
+--- keys.
 function ring_call.attend_cached(link, name, q, k, v, o, whole)
   local cache = caches.check(o.cache, link, name)
   if o.kv_lengths then
@@ -354,8 +355,8 @@ function ring_call.attend_cached(link, name, q, k, v, o, whole)
   function o.cached(rank) return segments[rank] end
   local queries = whole and { { first = 0, size = n, at = 0 } } or division.segments(n, link.size, link.rank)
   local c = new_call(link, name, q, n > 0 and queries or {}, n, n, o)
-  local keys, values = caches.put(cache, layer, added > 0 and k or k:narrow(3, 1, 0), added > 0 and v or v:narrow(3, 1, 0),
-    name)
+  if added == 0 and whole then k, v = k:narrow(3, 1, 0), v:narrow(3, 1, 0) end
+  local keys, values = caches.put(cache, layer, k, v, name)
   local out, stats
   if whole then out, stats = ring.gathered(c, q, keys, values) else out, stats = ring.forward(c, q, keys, values) end
   local unseen = stats:select(-1, 1):eq(-math.huge)

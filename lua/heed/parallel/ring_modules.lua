@@ -1,5 +1,5 @@
---- The forward pass of an attention module on shards: its projections, norms, rotary positions and hooks here, attention
---- as a ring over the ranks. (With whole tokens: src/nn/attention and heed.nn.recorded.)
+--- The forward pass of an attention module on shards: its projections, norms, rotary positions and hooks here,
+--- attention as a ring over the ranks. (With whole tokens: src/nn/attention and heed.nn.recorded.)
 --- Shapes: b batch (1 without), h heads, l tokens of this rank, n of all ranks, d head_dim.
 
 local core = require "heed.core"
@@ -101,8 +101,9 @@ local function forward_heads(name, m, x, options)
   return y, { lse = core.stack(sums, -2) }
 end
 
---- m(x, options) on shards. `attend(name, q, k, v, options)` gives the output and the logarithms of the sums of e^score;
---- `positions(l, cache, m)` those of this rank's l tokens, which may follow those that m has in a cache, from 1.
+--- m(x, options) on shards. `attend(name, q, k, v, options)` gives the output and the logarithms of the sums of
+--- e^score; `positions(l, cache, m)` those of this rank's l tokens, which may follow those that m has in a cache, from
+--- 1.
 return function(attend, positions, m, x, ...)
   local name = E.class_name(m)
   local options = read_options(name, m, x, ...)
