@@ -97,7 +97,13 @@ function distributed.pipeline(model, mesh, options) end
 ---@return number loss on all ranks
 function distributed.pipeline_step(model, x, targets, loss) end
 
--- ---- Loading ----
+-- ---- Files ----
+
+---The state dict of the whole model that tensor_parallel or pipeline has divided, on all ranks, which call it together:
+---heed.save writes it on one of them, and load_state_dict takes it in a model that is not divided.
+---@param model heed.Module
+---@return heed.StateDict
+function distributed.full_state_dict(model) end
 
 ---Class.load(path, config) of a model, of which each rank reads its own part: divide gets the model before its weights
 ---are read, and divides it. Rows of matrices stay in the mapped file; columns, and weights that the file has transposed,
