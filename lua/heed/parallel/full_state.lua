@@ -100,8 +100,8 @@ local function full_state_dict(model)
   return state_dict.from(names, values)
 end
 
---- full_state_dict(model): the state dict of the whole model that tensor_parallel or pipeline has divided, on all ranks,
---- which call it together.
+--- full_state_dict(model): the state dict of the whole model that tensor_parallel or pipeline has divided, on all
+--- ranks, which call it together.
 return E.with_frames {
   full_state_dict = function(model)
     E.check_module(model, METHOD, "model")

@@ -10,8 +10,8 @@ local shards = {}
 
 -- Attached to a shard as `parallel`, which its copies have, too:
 --   place     where this rank stands
---   origins   by the entry's name {dim =, first =, count =} of the original tensor; {} for all of it; {only = 1} for all
---             of it on rank 1, and nothing on others. While the original has no memory, also its owner
+--   origins   by the entry's name {dim =, first =, count =} of the original tensor; {} for all of it; {only = 1} for
+--             all of it on rank 1, and nothing on others. While the original has no memory, also its owner
 --   connect   connect(module) registers the hooks of a shard
 
 local function store_of(module, place)
