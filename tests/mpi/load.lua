@@ -68,6 +68,12 @@ describe("load", function()
         local p = assert(dist.load(case[2], folder, pipeline))
         local ids = tensors.int64 { 1, 20, 50, 7 }
         assert.is_true(model(ids):equal(p(ids)))
+        local function loss_of(y, targets) return nn.functional.cross_entropy(y, targets) end
+        dist.pipeline_step(p, ids, ids, loss_of)
+        heed.enable_grad(function() loss_of(model(ids), ids):backward() end)
+        for name, parameter in p:named_parameters() do
+          tensors.close(model:get_parameter(name).grad, parameter.grad, 2e-6)
+        end
       end)
     end)
   end

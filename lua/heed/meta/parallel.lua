@@ -45,6 +45,13 @@ function distributed.RowwiseParallel() end
 ---@return T module the same, changed; a new module if it is divided itself, by a style or as an attention module
 function distributed.tensor_parallel(module, mesh, plan) end
 
+---Scales the gradients of a model that is divided by tensor_parallel, pipeline or both, so that the norm of those of all
+---ranks together is at most max_norm. All ranks call it.
+---@param model heed.Module
+---@param max_norm number
+---@return number norm before, the same on all ranks
+function distributed.clip_grad_norm_(model, max_norm) end
+
 -- ---- Data parallel ----
 
 ---@class heed.DataParallelOptions

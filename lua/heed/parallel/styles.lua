@@ -56,9 +56,10 @@ local function some_inputs(old, place, first, count)
   return copy_mode(new, old)
 end
 
---- Registers the collectives before and after the forward pass of a part.
-local function connect(module, place, before, after)
+--- Registers the collectives before and after the forward pass of a part; hooks() makes them.
+local function connect(module, place, hooks)
   return shards.connect(module, place, function(each)
+    local before, after = hooks()
     if before then each:register_forward_pre_hook(before) end
     if after then each:register_forward_hook(after) end
   end)
@@ -83,8 +84,10 @@ function styles.ColwiseParallel(...)
     divide = function(module, place)
       local size = module.out_features
       local new = some_outputs(module, place, split(size, place.rank, place.size))
-      return connect(new, place, function(_, x) return exchange.enter(x, place) end,
-        gathers and function(_, _, y) return exchange.gather(y, size, place) end)
+      return connect(new, place, function()
+        return function(_, x) return exchange.enter(x, place) end,
+          gathers and function(_, _, y) return exchange.gather(y, size, place) end
+      end)
     end,
   }
 end
@@ -102,7 +105,9 @@ function styles.RowwiseParallel(...)
     end,
     divide = function(module, place)
       local new = some_inputs(module, place, split(module.in_features, place.rank, place.size))
-      return connect(new, place, nil, function(_, _, y) return exchange.add(y, place) end)
+      return connect(new, place, function()
+        return nil, function(_, _, y) return exchange.add(y, place) end
+      end)
     end,
   }
 end
@@ -173,10 +178,31 @@ end
 --- Moves a generator behind one draw.
 local function move_on(generator) generator:set_offset(compat.divide(generator:get_offset() + 3, 4) * 4 + 4) end
 
+--- A function that a module whose heads are divided calls before each recorded pass: the gradients of its norms, which
+--- all heads share, are added over the ranks. Loading a state may have replaced the parameters since the last pass.
+local function sharing(place)
+  local shared = {} -- by name of the norm: its parameter
+  local function add(gradient)
+    return require "heed.distributed".all_reduce(gradient:clone(), "sum", { group = place.group })
+  end
+  return function(m)
+    if not (m.qk_norm and core.is_grad_enabled()) then return end
+    for _, name in ipairs { "q_norm", "k_norm" } do
+      local weight = m[name].weight
+      if weight and weight ~= shared[name] and weight.requires_grad then
+        weight:register_hook(add)
+        shared[name] = weight
+      end
+    end
+  end
+end
+
 --- The hooks before and after an attention module with some of `heads` heads.
 local function around_heads(heads, place)
+  local share = sharing(place)
   local drawn -- the generator of the pass that runs
   local function before(m, x, options)
+    share(m)
     local changed = {}
     for name, value in pairs(E.is_list(options) and options or {}) do changed[name] = value end
     drawn = nil
@@ -196,15 +222,8 @@ local function around_heads(heads, place)
   return before, after
 end
 
---- A parameter that all heads share: its gradients of the ranks are added.
-local function share_gradient(parameter, place)
-  if parameter.dtype ~= "float32" then return end
-  parameter:register_hook(function(gradient)
-    return require "heed.distributed".all_reduce(gradient:clone(), "sum", { group = place.group })
-  end)
-end
-
 local function divide_heads(m, place)
+  local heads = m.num_heads
   local function part_of(count) return compat.divide(count, place.size) end
   local out_bias = m.out_proj.bias ~= nil and place.rank == 1
   local new = skip_init(nn.MultiHeadAttention, {
@@ -230,10 +249,9 @@ local function divide_heads(m, place)
   for _, name in ipairs { "q_norm", "k_norm" } do
     if m.qk_norm and m[name].weight then
       shards.take(new[name], m[name], "weight", place)
-      share_gradient(new[name].weight, place)
     end
   end
-  return connect(new, place, around_heads(m.num_heads, place))
+  return connect(new, place, function() return around_heads(heads, place) end)
 end
 
 --- Heads(): each rank has some heads of a MultiHeadAttention, with the columns of out_proj's weight for them.
