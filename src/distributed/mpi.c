@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* An MPI_Comm and an MPI_Request are pointers in Open MPI, ints in MPICH. */
@@ -70,6 +71,7 @@ _Noreturn void transport_abort(const char *message, int code) {
   fflush(stdout);
   fprintf(stderr, "%s\n", message);
   fflush(stderr);
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* launchers lose what they have not read */
   MPI_Abort(MPI_COMM_WORLD, code);
   _exit(code);
 }
