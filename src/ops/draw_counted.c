@@ -43,6 +43,7 @@ static heed_status draw(heed_context *ctx, const char *function, heed_generator 
   const heed_status status = heed__check_part(ctx, function, "the result", g, x->ndim, x->shape);
   if (status != HEED_OK || x->numel == 0) return status;
   heed__counted_begin(&c, g, k->lanes, x->ndim, x->shape);
+  c.kernel = heed__kernels_of(ctx)->philox;
   return fill(ctx, &c, k, x) ? HEED_OK : heed__stopped(ctx, function);
 }
 

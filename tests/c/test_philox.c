@@ -1,6 +1,6 @@
 /* PHILOX generators: published vectors, any division of the words, states, parts. tests/spec/philox_spec.lua
  * compares with torch.cuda. */
-#include "support.h"
+#include "tables.h"
 
 /* ---- Blocks ---- */
 
@@ -22,6 +22,31 @@ static void blocks_are_those_of_random123(void **state) {
     uint32_t out[4];
     heed__philox_block(vectors[i].counter, vectors[i].key, out);
     assert_memory_equal(out, vectors[i].block, sizeof out);
+  }
+}
+
+/* Around the widths of vectors, also where the number of the thread carries into its upper half. */
+static void every_table_computes_the_same_blocks(void **state) {
+  enum { MOST = 100 };
+  static const uint64_t threads[] = {0, 3, ((uint64_t)1 << 32) - 40, UINT64_MAX - 20};
+  const uint32_t key[] = {0x9abcdef0, 0x12345678};
+  const heed__kernels *kernels;
+  (void)state;
+  for (int table = 0; (kernels = table_at(table)); table++) {
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+      for (size_t n = 0; n <= MOST; n++) {
+        uint32_t out[4 * MOST + 1], wanted[4];
+        out[4 * n] = 77;
+        kernels->philox(out, key, ((uint64_t)5 << 32) + 2, threads[t], n);
+        assert_int_equal(out[4 * n], 77);
+        for (size_t i = 0; i < n; i++) {
+          const uint64_t thread = threads[t] + i;
+          heed__philox_block((const uint32_t[]){2, 5, (uint32_t)thread, (uint32_t)(thread >> 32)}, key,
+                             wanted);
+          assert_memory_equal(out + 4 * i, wanted, sizeof wanted);
+        }
+      }
+    }
   }
 }
 
@@ -168,6 +193,7 @@ static void invalid_parts_and_offsets_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_are_those_of_random123),
+      cmocka_unit_test(every_table_computes_the_same_blocks),
       TEST(words_do_not_depend_on_how_they_are_divided),
       TEST(single_draws_are_the_words_of_subsequence_0),
       TEST(dropout_uses_as_many_lanes_as_divide_the_elements),
