@@ -188,6 +188,16 @@ bool transport_broadcast(transport *t, const transport_comm *comm, void *data, i
          end_type(t, MPI_Ibcast(data, count, type, root, comm_of(comm), &r), &type, &r, out);
 }
 
+bool transport_take(transport *t, const transport_comm *comm, void *data, int64_t bytes, int tag, int *from) {
+  int there = 0;
+  MPI_Status status;
+  *from = -1;
+  if (!check(t, MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_of(comm), &there, &status))) return false;
+  if (!there) return true;
+  *from = status.MPI_SOURCE;
+  return check(t, MPI_Recv(data, (int)bytes, MPI_BYTE, *from, tag, comm_of(comm), MPI_STATUS_IGNORE));
+}
+
 bool transport_test(transport *t, transport_request *r, bool *done) {
   int ended = 1;
   if (r->active) {

@@ -89,9 +89,15 @@ describe("a job", function()
 
   it("ends when a rank does not come in time", function()
     check_failure(job(2, "dist.barrier() if rank == 2 then endless() end dist.all_reduce(heed.ones(2))", 1),
-      "all_reduce (number 2): after 1.0 seconds not all ranks have come to it", "rank 1 of 2 failed: ")
+      "all_reduce (number 2): after 1.0 seconds rank 2 has not come to it", "rank 1 of 2 failed: ")
     check_failure(job(2, "if rank == 2 then os.execute 'kill -STOP $PPID' end dist.barrier()", 1),
-      "barrier (number 1): after 1.0 seconds")
+      "barrier (number 1): after 1.0 seconds rank 2 has not come to it")
+    check_failure(job(4, [[
+      local group = dist.new_group { 4, 1, 3 }
+      if rank == 3 then endless() end
+      if rank == 2 then dist.barrier() else dist.all_reduce(heed.ones(2), { group = group }) end]], 2),
+      { "seconds rank 3 has not come to it", "seconds ranks 1 and 3 have not come to it",
+        "seconds ranks 4 and 3 have not come to it", "seconds ranks 1, 3 and 4 have not come to it" })
   end)
 
   it("ends when a message does not come in time", function()
@@ -121,7 +127,7 @@ describe("a rank", function()
       print(pcall(dist.barrier))
       print(pcall(dist.all_reduce, heed.ones(2)))]], 1),
       "all_reduce: the group cannot be used after a call that was not completed (barrier (number 1): after 1.0 " ..
-        "seconds not all ranks have come to it)", "rank 1 of 2 ended before the others")
+        "seconds rank 2 has not come to it)", "rank 1 of 2 ended before the others")
   end)
 
   it("can wait again for a message that was late", function()
@@ -157,6 +163,28 @@ describe("a rank", function()
       "all_reduce: x is float32 of 2 elements here, and float32 of 3 on rank 3; they must be the same",
       "all_reduce: x is float32 of 3 elements here, and float32 of 2 on rank 2; they must be the same",
     })
+  end)
+
+  local with_fork = support.lua == "luajit" and it or pending -- by its FFI
+  with_fork("cannot communicate after a fork, and its parent can", function()
+    local result = job(2, [[
+      local ffi = require "ffi"
+      ffi.cdef "int fork(void); int waitpid(int, int *, int); void _exit(int);"
+      if rank == 1 then
+        io.stdout:flush()
+        local child = ffi.C.fork()
+        if child == 0 then
+          io.write(select(2, pcall(dist.barrier)), "\n")
+          io.stdout:flush()
+          ffi.C._exit(0)
+        end
+        ffi.C.waitpid(child, nil, 0)
+      end
+      dist.barrier()
+      dist.destroy_process_group()]])
+    assert.is_truthy(result.out:find("barrier: this process is a fork of rank 1; only the process that called " ..
+      "init_process_group can communicate", 1, true), result.all)
+    assert.are.equal(0, result.code)
   end)
 
   it("must have the options of the others", function()
