@@ -2,6 +2,8 @@
  * compares with torch.cuda. */
 #include "tables.h"
 
+#include <math.h>
+
 /* ---- Blocks ---- */
 
 /* The vectors of Random123 1.14 (tests/kat_vectors, philox4x32 10). */
@@ -46,6 +48,33 @@ static void every_table_computes_the_same_blocks(void **state) {
           assert_memory_equal(out + 4 * i, wanted, sizeof wanted);
         }
       }
+    }
+  }
+}
+
+/* Against double precision, and the same in every table. */
+static void normal_numbers_are_those_of_box_and_muller(void **state) {
+  enum { MOST = 70 };
+  float u[MOST], v[MOST], first[MOST], out[MOST + 1];
+  const heed__kernels *kernels;
+  uint32_t seed = 4;
+  (void)state;
+  for (size_t i = 0; i < MOST; i++) {
+    u[i] = i == 0 ? 1.0f : i == 1 ? 0x1p-33f : heed__counted_float(next_random(&seed) >> (i % 24));
+    v[i] = 6.2831855f * heed__counted_float(next_random(&seed));
+  }
+  heed__kernels_scalar.normal_sine(first, u, v, MOST, 1.5f, 0.25f);
+  for (size_t i = 0; i < MOST; i++) {
+    const double wanted = 0.25 + 1.5 * sqrt(-2 * log((double)u[i])) * sin((double)v[i]);
+    if (fabs((double)first[i] - wanted) > 2e-6)
+      fail_msg("number %d is %.9g; it must be %.9g", (int)i + 1, (double)first[i], wanted);
+  }
+  for (int table = 0; (kernels = table_at(table)); table++) {
+    for (size_t n = 0; n <= MOST; n++) {
+      out[n] = 77;
+      kernels->normal_sine(out, u, v, n, 1.5f, 0.25f);
+      assert_memory_equal(out, first, n * sizeof *out);
+      assert_true(out[n] == 77);
     }
   }
 }
@@ -194,6 +223,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_are_those_of_random123),
       cmocka_unit_test(every_table_computes_the_same_blocks),
+      cmocka_unit_test(normal_numbers_are_those_of_box_and_muller),
       TEST(words_do_not_depend_on_how_they_are_divided),
       TEST(single_draws_are_the_words_of_subsequence_0),
       TEST(dropout_uses_as_many_lanes_as_divide_the_elements),
