@@ -251,6 +251,7 @@ heed_status dist_end(dist_group *world, double seconds) {
   status = dist_agree(world, DIST_END, 0, NULL);
   d->timeout = timeout;
   if (status) return status;
+  dist_find_lost(d);
   d->open = false;
   transport_finalize(&d->transport);
   return HEED_OK;

@@ -225,6 +225,7 @@ static int state_gc(lua_State *L) {
   return 0;
 }
 
+/* finalize() → a message about a message that is lost, or nil */
 static int finalize(lua_State *L) {
   state *s = get_state(L);
   dist_group *world = check_group(L, 1);
@@ -233,7 +234,9 @@ static int finalize(lua_State *L) {
   (void)status;
   s->world = NULL;
   at_exit = NULL;
-  return 0;
+  if (!s->d.message[0]) return 0;
+  lua_pushstring(L, s->d.message);
+  return 1;
 }
 
 static int abort_job(lua_State *L) {
