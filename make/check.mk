@@ -15,7 +15,7 @@ syntax:
 	@! grep -nP '(?<!\\)(\\\\)*\\(x[[:xdigit:]]|u\{|z)' $(LUA_CODE)
 
 layers: $(BUILD)/heed $(call objects,$(filter src/%,$(C_FILES)))
-	@$(BUILD)/heed scripts/dev/check_layers.lua $(filter src/%,$(C_FILES) $(HEADERS))
+	@$(BUILD)/heed scripts/dev/check_layers.lua $(filter src/%,$(C_FILES) $(DISTRIBUTED) $(HEADERS))
 	@nm -A -P $(call objects,$(filter src/%,$(C_FILES))) | $(BUILD)/heed scripts/dev/check_objects.lua
 
 warnings:
@@ -23,7 +23,7 @@ warnings:
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang DEBUG=1 CC=clang CFLAGS=-O0 WERROR=-Werror
 
 format:
-	@clang-format --dry-run -Werror $(C_FILES) $(HEADERS)
+	@clang-format --dry-run -Werror $(C_FILES) $(DISTRIBUTED) $(HEADERS)
 
 # heed.h as hosts include it
 header:

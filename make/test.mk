@@ -29,8 +29,9 @@ run-luas:
 ## runs the tests under the address and undefined-behaviour sanitizers, in build/asan
 sanitize asan ubsan: needs = build test
 sanitize asan ubsan: runs = run-test
-sanitize asan ubsan: settings = BUILD=$(BUILD)/asan DEBUG=1 \
+sanitizing = BUILD=$(BUILD)/asan DEBUG=1 \
   CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+sanitize asan ubsan: settings = $(sanitizing)
 sanitize asan ubsan: environment = ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
   SANDBOX_SECONDS=5 TEST_OPTIONS=--exclude-tags=plain
 
@@ -39,7 +40,7 @@ tsan: needs = build test
 tsan: settings = BUILD=$(BUILD)/tsan DEBUG=1 CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=thread'
 # OpenBLAS's own threads are not under test.
 tsan: environment = OPENBLAS_NUM_THREADS=1
-TSAN_TESTS := test_parallel test_busy test_limits test_cancel test_steps
+TSAN_TESTS := test_parallel test_busy test_limits test_cancel test_steps test_poll test_philox_attention
 run-tsan: $(BUILD)/heed $(TSAN_TESTS:%=$(BUILD)/test/%)
 	@for name in $(TSAN_TESTS); do $(BUILD)/test/$$name || exit 1; done
 	@HEED_BUILD=$(BUILD) $(BUILD)/heed tests/run_specs.lua --output=plainTerminal tests/spec/threads_spec.lua
@@ -128,7 +129,7 @@ texts:
 
 # Targets with "N passed, N failed" at their end.
 NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz lint test-amalgamation test-blas test-files test-hosts \
-  test-install test-browser
+  test-install test-browser test-mpi sanitize-mpi
 ## runs all test targets for hours: without the samples of .ci/run, with more random calls and damaged files
 nightly: model
 	@failed=; for target in $(NIGHTLY); do echo "==== $$target ===="; \

@@ -266,6 +266,17 @@ HEED_API void heed_clear_cancel(heed_context *ctx);
  * anew. 0 removes the deadline. Errors: ARGUMENT (negative or not finite). */
 HEED_CALL heed_set_deadline(heed_context *ctx, double seconds);
 
+/** For host functions that wait: CANCELLED or LIMIT if a call on ctx must stop now, with a message that
+ * begins with the name `function`. A cancellation is thereby consumed. */
+HEED_CALL heed_check_stop(heed_context *ctx, const char *function);
+
+/** Has poll(user) called during long calls on ctx: by the caller's thread, at the first cancellation check
+ * that comes `seconds` or more after the last one. 0.001 suits messages between machines that make no
+ * progress by themselves. Results keep their bits. The function must return, should take a few microseconds,
+ * and must not use ctx or its objects, except by heed_cancel. NULL for poll: none. Errors: ARGUMENT (seconds
+ * negative or not finite). */
+HEED_CALL heed_set_poll(heed_context *ctx, double seconds, void (*poll)(void *user), void *user);
+
 /* ---- Tensors ---- */
 
 #define HEED_MAX_DIMS 16
@@ -535,14 +546,41 @@ HEED_CALL heed_linspace(heed_context *ctx, heed_dtype dtype, double first, doubl
 
 /* ---- Random numbers (core/random.c, ops/draw.c) ---- */
 
-/** A Mersenne Twister (MT19937), seeded as in PyTorch with the low 32 bits of the seed. Errors: MEMORY. */
+/* MT19937, the Mersenne Twister of PyTorch's generators on the CPU, seeded with the low 32 bits of the seed,
+ * draws one number after another. PHILOX, the Philox4x32-10 of PyTorch's generators on GPUs, computes each
+ * number from the seed, the offset of the draw, and the number of the element: parts of a tensor can be drawn
+ * apart, and dropout of attention runs on all threads. heed_uniform, heed_normal, heed_randint,
+ * heed_bernoulli and heed_dropout draw what torch.cuda draws on a GPU that has a thread for each element
+ * (docs/random.md). */
+typedef enum heed_generator_kind { HEED_MT19937, HEED_PHILOX } heed_generator_kind;
+
+/** An MT19937 generator. */
 HEED_CALL heed_generator_new(heed_context *ctx, uint64_t seed, heed_generator **out);
 HEED_API void heed_generator_free(heed_generator *g);
 /** The default generator, which lives as long as the context. */
 HEED_API heed_generator *heed_default_generator(heed_context *ctx);
+/** Begins the stream of a seed; the kind stays the same. */
 HEED_API void heed_generator_seed(heed_generator *g, uint64_t seed);
+/** Makes g, which may be the default generator, one of that kind with the seed, and without a part. */
+HEED_API void heed_generator_reset(heed_generator *g, heed_generator_kind kind, uint64_t seed);
+HEED_API heed_generator_kind heed_generator_kind_of(const heed_generator *g);
+/** A new generator with the same kind and state. */
+HEED_CALL heed_generator_clone(const heed_generator *g, heed_generator **out);
 
-/** The complete state as bytes, which can be restored on any machine. Errors: ARGUMENT (invalid state). */
+/** PHILOX: the offset, in words of 32 bits, at which the next draw begins; 0 for MT19937. A draw of a tensor
+ * begins at the next multiple of 4 and takes 4. */
+HEED_API uint64_t heed_generator_offset(const heed_generator *g);
+/** Errors: ARGUMENT (MT19937, not a multiple of 4). */
+HEED_CALL heed_generator_set_offset(heed_generator *g, uint64_t offset);
+/** PHILOX: tensors drawn from now on are the part, from index `first` on (from 1), of a tensor with the
+ * dimensions `whole`: they get the numbers that it would. Dropout of attention draws [..., hq, l, s]. All
+ * parts of a tensor are drawn at one offset, by clones or with heed_generator_set_offset. ndim 0: whole
+ * tensors. Draws then return SHAPE for tensors that do not lie inside; heed_randperm and heed_multinomial
+ * return ARGUMENT. Errors: ARGUMENT (MT19937), SHAPE. */
+HEED_CALL heed_generator_set_part(heed_generator *g, int ndim, const int64_t *whole, const int64_t *first);
+
+/** The complete state as bytes, which can be restored on any machine, in a generator of the same kind.
+ * Errors: ARGUMENT (an invalid state, or one of the other kind). */
 #define HEED_GENERATOR_STATE_BYTES 2528
 HEED_API void heed_generator_get_state(const heed_generator *g, unsigned char *bytes);
 HEED_CALL heed_generator_set_state(heed_generator *g, const unsigned char *bytes, size_t count);
@@ -1552,6 +1590,16 @@ HEED_API int luaopen_heed(struct lua_State *L);
  * this context under a limit of seconds, call heed_set_deadline: the time of the script's last call may be
  * over. */
 HEED_API heed_context *heed_lua_context(struct lua_State *L);
+/** The tensor at an index of the stack; NULL: another value, or a tensor that was released. For the functions
+ * of C modules beside heed's own. Raises nothing and allocates nothing. It is valid while it is on the stack
+ * and Lua runs no code, since scripts can release tensors; a view (heed_detach) is valid until it is freed.
+ */
+HEED_API heed_tensor *heed_lua_tensor(struct lua_State *L, int index);
+/** Pushes an empty tensor for a result: heed_neg(ctx, x, heed_lua_push_tensor(L)) sets it. It belongs to the
+ * collector from the beginning. The address is valid while the value is on the stack. As this may run
+ * finalizers, push all results first, then take the arguments. Raises an error if memory runs out, or if the
+ * library is not open in L. */
+HEED_API heed_tensor **heed_lua_push_tensor(struct lua_State *L);
 /** The part of the library that is written in C, on which lua/heed/init.lua builds. */
 HEED_API int luaopen_heed_core(struct lua_State *L);
 

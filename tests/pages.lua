@@ -20,6 +20,7 @@ pages.REASONS = {
   ["needs root"] = true,
   ["needs the network"] = true,
   ["needs a server"] = true,
+  ["needs several machines"] = true,
   ["needs another compiler"] = true,
   ["needs another Lua"] = true,
   ["needs an installed heed"] = true,

@@ -3,7 +3,8 @@
 -- As a module (dofile) it returns check(path, text) -> a list of problems, and the list of layers.
 
 -- From bottom to top: a layer may include the doors of those before it.
-local layers = { "core", "kernels", "ops", "attention", "grad", "nn", "io", "binding", "cli" }
+-- distributed is a module of its own, on heed.h alone.
+local layers = { "core", "kernels", "ops", "attention", "grad", "nn", "io", "binding", "cli", "distributed" }
 local door = {
   core = "core.h", kernels = "kernels.h", ops = "ops.h", attention = "attention.h", grad = "grad.h", nn = "nn.h",
   io = "io.h", binding = "lheed.h",
@@ -14,7 +15,7 @@ for i, layer in ipairs(layers) do level[layer] = i end
 -- What only some files may use: `includes` and `calls` are patterns, `files` patterns of the paths of these files.
 local reserved = {
   {
-    what = "Lua", files = { "^src/binding/", "^src/cli/" },
+    what = "Lua", files = { "^src/binding/", "^src/cli/", "^src/distributed/lmpi%.c$" },
     includes = { "lua%.h$", "lualib%.h$", "lauxlib%.h$" }, calls = { "lua_%w+", "luaL_%w+" },
   },
   { what = "BLAS", files = { "^src/ops/gemm%.c$" }, includes = { "cblas" }, calls = { "cblas_%w+" } },
@@ -39,20 +40,22 @@ local reserved = {
     includes = { "^zlib%.h$" }, calls = { "inflate%w*", "deflate%w*", "crc32%w*", "adler32%w*" },
   },
   {
-    what = "the operating system", files = { "^src/core/system_%w+%.c$", "^src/core/parallel%.c$", "^src/cli/" },
+    what = "the operating system",
+    files = { "^src/core/system_%w+%.c$", "^src/core/parallel%.c$", "^src/cli/", "^src/distributed/mpi%.c$" },
     includes = { "^windows%.h$", "^unistd%.h$", "^signal%.h$", "^time%.h$" }, calls = {},
   },
   {
     what = "files and pages", files = { "^src/core/system_%w+%.c$", "^src/cli/" },
     includes = { "^fcntl%.h$", "^sys/" }, calls = { "open", "fopen", "mmap", "madvise", "CreateFile%w+" },
   },
+  { what = "MPI", files = { "^src/distributed/mpi%.c$" }, includes = { "^mpi%.h$" }, calls = { "P?MPI_%w+" } },
   { what = "libedit", files = { "^src/cli/" }, includes = { "histedit%.h$", "readline%.h$" }, calls = {} },
   {
-    what = "the end of the process", files = { "^src/cli/" },
+    what = "the end of the process", files = { "^src/cli/", "^src/distributed/mpi%.c$" },
     includes = {}, calls = { "exit", "_exit", "_Exit", "quick_exit", "abort" },
   },
   {
-    what = "printing", files = { "^src/cli/" },
+    what = "printing", files = { "^src/cli/", "^src/distributed/mpi%.c$" }, -- as the last words of a job
     includes = {}, calls = { "printf", "vprintf", "fprintf", "vfprintf", "puts", "fputs", "putchar", "perror" },
   },
   {
@@ -138,10 +141,11 @@ local function wrong_include(path, layer, name)
     return "an edit of heed.h would recompile the kernels; of core they include types.h alone"
   end
   if target == "src/heed.h" then return nil end
+  if layer == "distributed" and target == "src/binding/compat.h" then return nil end -- one interface to all Luas
   local other, header = target:match("^src/(%w+)/(.+)$")
   if other == layer then return nil end
   if not level[other] then return "there is no such layer" end
-  if level[other] >= level[layer] then return other .. " is not below " .. layer end
+  if level[other] >= level[layer] or layer == "distributed" then return other .. " is not below " .. layer end
   if header ~= door[other] and not header:find("%.def$") then
     return ("%s is entered by its door, %s"):format(other, tostring(door[other]))
   end

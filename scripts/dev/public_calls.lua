@@ -40,6 +40,7 @@ local by_function = {
   heed_load_npy = {}, heed_kv_cache_reorder = { indices = "whole_one" },
   heed_linear_cross_entropy = { bias = "row" },
   heed_mask_intervals = { t = "interval" }, heed_mask_tree = { parents = "whole_zero" },
+  heed_generator_set_offset = { g = "philox" }, heed_generator_set_part = { g = "philox" },
   heed_tensor_retain_grad = { x = "loss" }, heed_tensor_add_hook = { x = "loss" },
 }
 local blocks = {
@@ -50,12 +51,12 @@ local blocks = {
 local numbers = { -- valid values by name; 1 for the others
   ndim = "2", ndims = "1", step = "heed_integer(1)", first = nil, size = "sizeof block.bytes", count = "2", d = "4",
   d_in = "4", d_out = "4", p = "0.5", repeats = "2", pairs = "1", padding_index = "0", epsilon = "1e-5",
-  header = "HEED_VERSION_NUMBER", seconds = "0", length = "1",
+  offset = "4", header = "HEED_VERSION_NUMBER", seconds = "0", length = "1",
   dim2 = "2", nx = "2", ny = "2", inputs = "2", outputs = "2",
 }
 local name_of = {
   heed_module_set_parameter = '"weight"', heed_module_set_module = '"dropout"', heed_module_setting = '"p"',
-  heed_module_set_setting = '"scale"',
+  heed_module_set_setting = '"scale"', heed_check_stop = '"check_stop"',
 }
 
 -- Their lists of states must fit their lists of parameters: tested in test_optimizers.c.

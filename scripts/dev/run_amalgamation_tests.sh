@@ -115,13 +115,13 @@ for side in ${SIDES:-gcc clang windows i386 arm64 riscv64 wasm}; do
       tally 'the symbols of the object file' exports_little
       tally 'a host in C++17' cplusplus ;;
     clang) # without options: no JSON, zip and Lua
-      names=$(without test_files test_failing test_states test_cancel)
+      names=$(without test_files test_failing test_states test_lua_module test_cancel)
       # shellcheck disable=SC2086
       tally 'clang, without options' make_tests clang clang '' '' "$cmocka -lm -pthread" '' $names
       # shellcheck disable=SC2086
       tally 'the C tests' run clang '' $names ;;
     windows) # without the tests that need pipes, links, signals or forks
-      names=$(without test_files test_failing test_states test_parallel test_limits test_log test_cancel test_busy)
+      names=$(without test_files test_failing test_states test_lua_module test_parallel test_limits test_log test_cancel test_busy test_poll)
       # shellcheck disable=SC2086
       tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/plain -D__USE_MINGW_ANSI_STDIO=1' -static \
         .exe $names
@@ -163,7 +163,8 @@ for side in ${SIDES:-gcc clang windows i386 arm64 riscv64 wasm}; do
       # shellcheck disable=SC2086
       tally 'the C tests under qemu' run riscv64 qemu-riscv64 $names ;;
     wasm) # one thread; no signals, no process limits, no JSON, zip and Lua
-      names=$(without test_files test_failing test_states test_cancel test_parallel test_busy test_log)
+      names=$(without test_files test_failing test_states test_lua_module test_cancel test_parallel test_busy test_log \
+        test_poll)
       # shellcheck disable=SC2086
       tally 'clang for wasm32-wasi' make_tests wasm 'clang --target=wasm32-wasi --sysroot=/usr' '' \
         '-Itests/c/plain -D_WASI_EMULATED_MMAN' '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' '' $names

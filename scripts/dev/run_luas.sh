@@ -15,7 +15,7 @@ folder() { # the same as BUILD in the Makefile
 }
 for lua in "$@"; do
   tally "Lua $lua" ${MAKE:-make} --no-print-directory LUA="$lua" BUILD="$(folder "$lua")" run-test ${tests:+TESTS="$tests"}
-  tests=test_states
+  tests='test_states test_lua_module'
   export TEST_OPTIONS=--exclude-tags=limits
 done
 tallied

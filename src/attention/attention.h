@@ -149,18 +149,17 @@ typedef struct heed__attention_plan {
   bool scans;           /* `scan_work` has begun: intervals are found in attn_mask */
   int64_t scan_tasks;
   uint8_t *found;       /* [scan_tasks] */
-  bool drops, in_order; /* in_order: head by head, in the order of dropout's draws; fastest for small heads */
+  bool drops, in_order; /* in_order: head by head, in the order of MT19937's draws; fastest for small heads */
   bool divided;         /* `work` has begun */
   int64_t rows, blocks; /* of a task, or of a unit; tasks of a head */
   int64_t units, units_of_task; /* with items */
-  float *scratch;               /* `area` floats for each slot, followed by the dropout_mask of a task */
-  size_t area;
+  float
+      *scratch; /* slot_area floats for each slot: `area` for the kernels, then the dropout_mask of a task */
+  size_t area, slot_area;
   float *allocated[2]; /* `scratch` and decode.parts, unless the caller's buffer holds them */
-  /* in_order: the current task or unit, its item, the kernel's position in it, the number of dropout factors
-   * drawn for it. */
-  int64_t current, current_item, position, drawn;
-  bool drawing;      /* `dropout` has begun */
-  heed_tensor *kept; /* moved to operands->kept at the end */
+  int64_t current, current_item, position; /* in_order: the task or unit, its item, the position in it */
+  bool drawing;                            /* `dropout` has begun */
+  heed_tensor *kept;                       /* moved to operands->kept at the end */
 
   /* From here on not zeroed at the beginning */
   heed__dropout dropout;
@@ -259,7 +258,17 @@ heed_status heed__attention_backward(heed_context *ctx, const heed__attention_op
                                      const heed__attention_saved *saved, const heed_tensor *dout,
                                      unsigned wanted, heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
 
-/* ---- Merging (partial.c) ---- */
+/* ---- Parts (partial.c) ---- */
+
+/** What the keys of a part contribute to the gradients of attention over all keys, whose output and log-sums
+ * are in `saved`; the operands are those of heed_attention_partial for the part. Dropout is drawn again: the
+ * generator must be where it was. Errors: as above. */
+HEED_MUST_USE
+heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                          const heed_tensor *v, const heed_attention_options *options,
+                                          int64_t offset, const heed__attention_saved *saved,
+                                          const heed_tensor *dout, unsigned wanted,
+                                          heed_tensor *dx[HEED__ATTENTION_GRADIENTS]);
 
 enum { HEED__MERGED = 15 }; /* parts of one node: their outputs and statistics are inputs that it keeps */
 

@@ -55,6 +55,17 @@ HEED_MUST_USE
 heed_status heed__mask_of_head(const heed_mask *m, const char *function, int64_t i, int64_t heads,
                                heed_mask **out);
 
+/* Queries and keys of a call, those from first_row and first_key on, both from 0. */
+typedef struct heed__mask_part {
+  int64_t first_row, rows, first_key, keys;
+  int64_t item; /* of the batch; -1: all */
+} heed__mask_part;
+/** The mask of such a part of a call: causality and windows follow the part's own offset, other conditions
+ * name its keys. A new mask, or the same one. Errors: those of heed__mask_check, MEMORY. (mask_part.c) */
+HEED_MUST_USE
+heed_status heed__mask_cut(heed_mask *m, const char *function, const heed__mask_call *call,
+                           const heed__mask_part *part, bool every_query, heed_mask **out);
+
 /* Buffers of heed__mask_row: three lists of `most` intervals, pairs of int32_t. */
 typedef struct heed__mask_buffers {
   int32_t *list[3];

@@ -37,6 +37,29 @@ heed_status heed_attention_partial(heed_context *ctx, const heed_tensor *q, cons
   return only_whole(status, new_stats, stats);
 }
 
+heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
+                                          const heed_tensor *v, const heed_attention_options *options,
+                                          int64_t offset, const heed__attention_saved *saved,
+                                          const heed_tensor *dout, unsigned wanted,
+                                          heed_tensor *dx[HEED__ATTENTION_GRADIENTS]) {
+  static const char function[] = "attention_partial";
+  heed__attention_operands operands = {
+      .function = function, .q = q, .k = k, .v = v, .offset = offset, .same_tokens = true};
+  heed__attention_saved own = *saved;
+  heed_tensor *out = NULL, *kept = NULL;
+  heed_status status = heed__attention_read_options(ctx, function, options, &operands);
+  if (!status && options->dropout_p > 0) { /* draws again */
+    operands.kept = &kept;
+    status = heed__attention_drawing(ctx, &operands, heed__attention, &out);
+    operands.kept = NULL;
+    own.kept = kept;
+  }
+  if (!status) status = heed__attention_backward(ctx, &operands, &own, dout, wanted, dx);
+  heed_tensor_free(out);
+  heed_tensor_free(kept);
+  return status;
+}
+
 /* ---- Merging rows ---- */
 
 /* The weights of the parts in row i, relative to the largest row_max, *most; returns their sum. */

@@ -18,7 +18,7 @@ enum {
   WAKING = 1 << 17,     /* multiply-adds of one thread in the time that another takes to wake up */
 };
 
-/* Positions from here on are in the pass that writes taps. */
+/* Positions from here on are in the pass that writes taps. Below HEED__DRAWING. */
 #define TAPPED ((int64_t)1 << 38)
 
 /* Positions of a task of units: its unit, then the position in it. */
@@ -95,6 +95,15 @@ static void follow_step(attention_step *a, attention_step *b, const heed__attent
   a->task.soon = &b->task;
 }
 
+/* The rows of a step in the scratch of a slot. */
+static bool run_step(heed__attention_plan *p, attention_step *s, int slot, const heed__pace *pace,
+                     int64_t *position) {
+  float *scratch = p->scratch + (size_t)slot * p->slot_area;
+  float *dropout_mask = p->drops ? scratch + p->area : NULL;
+  return (!p->drops || heed__attention_draw(p, &s->task, s->head, dropout_mask, pace, position)) &&
+         run_rows(p, &s->task, s->head, s->first, s->last, dropout_mask, scratch, pace, position);
+}
+
 /* The longest tasks (the last rows, if causal) come first, so that all workers end at about the same time.
  * The heads of the same rows follow each other: where tokens are the outer dimension, they share pages. */
 static void move_to_task(attention_step *s, const heed__attention_plan *p, int64_t i) {
@@ -107,7 +116,7 @@ static void move_to_task(attention_step *s, const heed__attention_plan *p, int64
 
 /* The task that a worker gets next is most likely as many tasks later as there are workers. */
 static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
-  const heed__attention_plan *p = argument;
+  heed__attention_plan *p = argument;
   const int64_t soon = i + p->work.slots;
   attention_step s = {.task = p->task}, next = {.task = p->task};
   move_to_task(&s, p, i);
@@ -115,13 +124,12 @@ static bool run_task(void *argument, int64_t i, int slot, int64_t *position) {
     move_to_task(&next, p, soon);
     s.task.soon = &next.task;
   }
-  return run_rows(p, &s.task, s.head, s.first, s.last, NULL, p->scratch + (size_t)slot * p->area,
-                  p->work.pace, position);
+  return run_step(p, &s, slot, p->work.pace, position);
 }
 
 /* Items: units_of_task units. */
 static bool run_units(void *argument, int64_t i, int slot, int64_t *position) {
-  const heed__attention_plan *p = argument;
+  heed__attention_plan *p = argument;
   const int64_t begin = i * p->units_of_task, end = heed__min(begin + p->units_of_task, p->units);
   int64_t unit = begin + (*position >> UNIT_SHIFT), at = *position & (((int64_t)1 << UNIT_SHIFT) - 1);
   attention_step steps[2] = {{.task = p->task}, {.task = p->task}};
@@ -129,63 +137,25 @@ static bool run_units(void *argument, int64_t i, int slot, int64_t *position) {
   for (int turn = 0; unit < end; unit++, at = 0, turn ^= 1) {
     attention_step *s = &steps[turn];
     follow_step(s, &steps[turn ^ 1], p, unit + 1, end);
-    const bool done = run_rows(p, &s->task, s->head, s->first, s->last, NULL,
-                               p->scratch + (size_t)slot * p->area, p->work.pace, &at);
+    const bool done = run_step(p, s, slot, p->work.pace, &at);
     *position = done ? (unit + 1 - begin) << UNIT_SHIFT : (unit - begin) << UNIT_SHIFT | at;
     if (!done || (unit + 1 < end && heed__should_yield(p->work.pace))) return false;
   }
   return true;
 }
 
-/* Draws the dropout_mask of the current task; false if it stopped at a yield point. */
-static bool draw(heed__attention_plan *p, float *dropout_mask, int64_t count, const heed__pace *pace) {
-  if (!p->drawing) {
-    const heed_attention_options *o = &p->operands->options;
-    heed__dropout_begin(&p->dropout, p->context, o->generator, o->dropout_p);
-    p->drawing = true;
-  }
-  while (p->drawn < count) {
-    const int64_t left = count - p->drawn, n = left < HEED__DRAWN_WHOLE ? left : HEED__DRAWN_WHOLE;
-    float *const next = dropout_mask + p->drawn;
-    for (int64_t i = 0; i < n; i++) next[i] = 1.0f;
-    (void)!heed__dropout_apply(&p->dropout, next, next, n); /* never stops within HEED__DRAWN_WHOLE */
-    p->drawn += n;
-    if (n < left && heed__should_yield(pace)) return false;
-  }
-  return true;
-}
-
-/* Keeps which weights of the rows of a step remain, for the gradients. */
-static void keep_drawn(const heed__attention_plan *p, const float *dropout_mask, const attention_step *s) {
-  const int64_t words = heed__attention_kept_words(p->key_length), keys = s->task.key_length;
-  uint16_t *row =
-      (uint16_t *)(void *)p->kept->data + (heed__attention_first_row(p, s->head) + s->first) * words;
-  for (int64_t i = s->first; i < s->last; i++, row += words) {
-    for (int64_t j = 0; j < keys; j += 16) {
-      const int64_t n = heed__min(keys - j, 16);
-      unsigned bits = 0;
-      for (int64_t b = 0; b < n; b++) bits |= (unsigned)(*dropout_mask++ != 0.0f) << b;
-      row[j / 16] = (uint16_t)bits;
-    }
-  }
-}
-
 /* Head by head, in the order of dropout's draws. */
 static bool run_in_order(heed__attention_plan *p) {
   const heed__pace *pace = &p->context->pace;
   const int64_t tasks = p->items ? p->units : p->blocks * p->heads;
-  float *dropout_mask = p->drops ? p->scratch + p->area : NULL;
   attention_step steps[2] = {{.task = p->task}, {.task = p->task}};
   if (p->current < tasks) move_step(&steps[0], p, p->current, p->current_item);
   for (int turn = 0; p->current < tasks; turn ^= 1) {
     attention_step *s = &steps[turn];
     follow_step(s, &steps[turn ^ 1], p, p->current + 1, tasks);
     p->current_item = s->item;
-    if (p->drops && !draw(p, dropout_mask, (s->last - s->first) * s->task.key_length, pace)) return false;
-    if (p->kept && p->position == 0) keep_drawn(p, dropout_mask, s);
-    if (!run_rows(p, &s->task, s->head, s->first, s->last, dropout_mask, p->scratch, pace, &p->position))
-      return false;
-    p->position = p->drawn = 0;
+    if (!run_step(p, s, 0, pace, &p->position)) return false;
+    p->position = 0;
     if (++p->current < tasks && heed__should_yield(pace)) return false;
   }
   return true;
@@ -194,6 +164,7 @@ static bool run_in_order(heed__attention_plan *p) {
 bool heed__attention_plan_run(heed__attention_plan *p) {
   heed_context *ctx = p->context;
   if (p->empty) return true;
+  if (p->drops && !p->drawing) heed__attention_begin_dropout(p);
   if (!heed__attention_scan_run(p)) return false;
   if (p->decoded) {
     if (!heed__work_run(ctx, &p->decode_work) || !heed__work_run(ctx, &p->join_work)) return false;
@@ -263,7 +234,7 @@ static int workers_for(const heed__attention_plan *p, double keys) {
   return work < WAKING ? 1 : heed__workers(p->context);
 }
 
-/* The scratch of all slots and the dropout_mask of a task, in the caller's buffer if they fit. */
+/* The scratch of all slots, each with a dropout_mask, in the caller's buffer if it fits. */
 static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attention_scratch *scratch) {
   const size_t most = PTRDIFF_MAX / sizeof(float), drawn = p->drops ? (size_t)(p->rows * p->key_length) : 0;
   heed__attention_task task = p->task;
@@ -274,9 +245,10 @@ static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attenti
     p->area = scratch_of(p->kernels, &task);
     const size_t maps = p->tapped ? aligned(heed__attention_maps_scratch(&task)) : 0;
     if (p->area < maps) p->area = maps;
-    fits = p->area <= (slots > 1 ? (most - drawn) / (size_t)slots : most - drawn);
+    fits = p->area <= most - drawn && p->area + drawn <= (most - HEED__ALIGNMENT) / (size_t)slots;
   }
-  const size_t floats = fits ? (size_t)slots * p->area + drawn : most;
+  p->slot_area = fits ? slots > 1 ? aligned(p->area + drawn) : p->area + drawn : most;
+  const size_t floats = fits ? (size_t)slots * p->slot_area : most;
   if (scratch && !p->decoded && floats <= HEED__ATTENTION_SCRATCH) {
     p->scratch = scratch->floats;
     return HEED_OK;
@@ -326,8 +298,9 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
   const bool scalar = !p->items && is_scalar(p);
   const bool small = !p->items && (scalar || heed__attention_is_small(&p->task));
   p->kernels = scalar ? &heed__kernels_scalar : heed__kernels_of(p->context);
+  const heed_generator *g = heed__generator(p->context, p->operands->options.generator);
   p->drops = p->operands->options.dropout_p > 0 && p->key_length > 0;
-  p->in_order = p->drops || small;
+  p->in_order = (p->drops && g->kind == HEED_MT19937) || small;
   for (int i = 0; i < HEED__TAP_MAPS; i++) p->tapped = p->tapped || p->map[i];
   if (!p->drops && !p->operands->maps_only && heed__attention_is_decode(p)) {
     if (heed__wants_weights_only(p) && !(p->packed && p->map_queries)) {
@@ -359,16 +332,6 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
 }
 
 /* ---- Beginning and end ---- */
-
-/* One bit for each weight, if dropout draws any. */
-static heed_status new_kept(heed__attention_plan *p) {
-  const int64_t words = heed__attention_kept_words(p->key_length);
-  if (!p->operands->kept || p->operands->options.dropout_p <= 0) return HEED_OK;
-  const int64_t heads = p->packed ? p->query_heads : p->heads;
-  const size_t bytes = heed__array_bytes((uint64_t)heads, sizeof(uint16_t));
-  int64_t shape[] = {(int64_t)bytes, p->query_length, words};
-  return heed__tensor_new(p->context, p->operands->function, HEED_BOOL, 3, shape, &p->kept);
-}
 
 static heed_status new_stats(heed__attention_plan *p) {
   const heed_attention_options *o = &p->operands->options;
@@ -413,10 +376,11 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
                                    operands->v_scale, operands->lengths, operands->key_lengths});
   if (status) goto failed;
   if (operands->taps && (status = heed__attention_new_taps(p, shares))) goto failed;
-  if ((status = new_kept(p)) || (status = new_stats(p))) goto failed;
+  if ((status = heed__attention_new_kept(p)) || (status = new_stats(p))) goto failed;
   heed__attention_set_out(p, p->result.tensor);
   p->empty = p->heads == 0 || p->query_length == 0 ||
              (p->value_size == 0 && !operands->taps && !operands->stats && o->dropout_p <= 0);
+  if (!p->empty && (status = heed__attention_check_dropout(p))) goto failed;
   if (!p->empty && (status = divide(p, scratch))) goto failed;
   return HEED_OK;
 failed:

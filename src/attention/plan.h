@@ -97,6 +97,22 @@ bool heed__attention_maps(const heed__kernels *kernels, const heed__attention_ta
 /** The floats of its scratch. */
 size_t heed__attention_maps_scratch(const heed__attention_task *t);
 
+/* Positions of a task from here on are in the drawing of its dropout_mask. */
+#define HEED__DRAWING ((int64_t)1 << 39)
+/** Allocates p->kept, if it is wanted. Errors: MEMORY. (dropout.c) */
+HEED_MUST_USE
+heed_status heed__attention_new_kept(heed__attention_plan *p);
+/** Checks that the generator can draw the weights. Errors: SHAPE. */
+HEED_MUST_USE
+heed_status heed__attention_check_dropout(const heed__attention_plan *p);
+/** Begins to draw; changes the generator. Once, before the first task. */
+void heed__attention_begin_dropout(heed__attention_plan *p);
+/** Draws the dropout_mask [last - first, s] of a task of a head, at its beginning, and sets the bits of these
+ * rows in p->kept. False if it stopped at a yield point. */
+HEED_MUST_USE
+bool heed__attention_draw(heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+                          float *dropout_mask, const heed__pace *pace, int64_t *position);
+
 /** Whether heed__decode_divide suits the call: few queries on several keys, all with contiguous columns. It
  * must have no dropout. (decode.c) */
 bool heed__attention_is_decode(const heed__attention_plan *p);

@@ -232,9 +232,7 @@ void lheed_publish_metatables(lua_State *L) {
  * cycle over the objects of a small script takes some 0.3 ms, filling 4 MiB twice that. */
 #define STEP_BYTES ((size_t)8 << 20)
 
-int lheed_return(lua_State *L, int n) {
-  lheed_state *S = lheed_running(L);
-  if (!S) return n;
+static void step_collector(lua_State *L, lheed_state *S) {
   size_t now = heed_memory_in_use(S->context);
   size_t step = S->stepped_at / 4 > STEP_BYTES ? S->stepped_at / 4 : STEP_BYTES;
   if (now < S->stepped_at) {
@@ -244,6 +242,11 @@ int lheed_return(lua_State *L, int n) {
     if (lheed_collector_step(L, kib < ((size_t)1 << 20) ? (int)kib : 1 << 20))
       S->stepped_at = heed_memory_in_use(S->context);
   }
+}
+
+int lheed_return(lua_State *L, int n) {
+  lheed_state *S = lheed_running(L);
+  if (S) step_collector(L, S);
   return n;
 }
 
@@ -261,6 +264,24 @@ void lheed_collect(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &collect_key);
   if (lua_pcall(L, 0, 0, 0) != LUA_OK) lua_pop(L, 1);
   S->collecting = false;
+}
+
+/* ---- For C modules beside heed's own ---- */
+
+heed_tensor *heed_lua_tensor(lua_State *L, int index) {
+  const lheed_box *box = L ? lheed_test(L, index, &lheed_tensor_type) : NULL;
+  return box ? box->object : NULL;
+}
+
+/* Steps the collector for what earlier calls took, as functions of other modules do not end with
+ * lheed_return. */
+heed_tensor **heed_lua_push_tensor(lua_State *L) {
+  luaL_checkstack(L, 4, "heed_lua_push_tensor");
+  lheed_state *S = lheed_find(L);
+  if (!S || !S->context) luaL_error(L, "heed_lua_push_tensor: heed is not open in this Lua state");
+  heed_tensor **x = lheed_push_tensor(L);
+  step_collector(L, S);
+  return x;
 }
 
 void lheed_open_boxes(lua_State *L) {

@@ -153,10 +153,12 @@ static int read_forward(lua_State *L) {
   return lheed_return(L, LHEED_FORWARD_OPTIONS + 1);
 }
 
-/* Runs the forward pass in C, or by heed.nn.own[name] if hooks or modules in Lua take part. */
+/* Runs the forward pass in C, or by heed.nn.own[name] if hooks, modules in Lua or a function that computes
+ * attention take part. */
 static int forward_by(lua_State *L, const char *name) {
   const heed_module *m = lheed_test_module(L, 1);
-  if (!m || (!heed__holds_watched(m) && !calls_own(m))) return forward_in_c(L);
+  const bool redirected = m && m->class->attends && lheed_redirects(L);
+  if (!m || (!redirected && !heed__holds_watched(m) && !calls_own(m))) return forward_in_c(L);
   lheed_require(L, "heed.nn.own");
   lua_getfield(L, -1, name);
   lua_remove(L, -2);

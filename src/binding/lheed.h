@@ -44,6 +44,7 @@ typedef struct lheed_state {
   lua_State *running;         /* calls heed_module_forward; NULL: none does (lown.c) */
   bool raised;                /* a module in Lua raised an error there, which is on top of the stack */
   bool detects_anomaly;       /* see heed_backward_options */
+  bool redirects;             /* attention is computed by a function in Lua (lredirect.c) */
   struct kept_value *dropped; /* see lheed_drop_kept */
   bool collecting; /* lheed_collect runs during an operation: finalizers must not release its arguments */
   size_t transparent_count;
@@ -316,6 +317,14 @@ heed_dtype lheed_nested_indices(lua_State *L, int idx, const char *function, con
 /** Pushes a scalar as a Lua number or boolean. */
 void lheed_push_scalar(lua_State *L, heed_scalar value);
 
+/* ---- Attention in Lua (lredirect.c) ---- */
+
+/** If a function in Lua computes attention, pushes it and the string `what` below the arguments, for
+ * lheed_call_all. */
+bool lheed_redirect(lua_State *L, const char *what);
+/** Whether there is such a function. */
+bool lheed_redirects(lua_State *L);
+
 /* ---- Elementwise operations (lops.c) ---- */
 
 /** Pushes the result of an elementwise operation: a new tensor or, in the form with a trailing underscore,
@@ -467,6 +476,7 @@ void lheed_open_late(lua_State *L);
   X(views)        /* lviews.c: operations on shapes */                                                       \
   X(indices)      /* lindices.c: operations that take indices */                                             \
   X(mask)         /* lmask.c: masks as values */                                                             \
+  X(redirect)     /* lredirect.c: attention in Lua */                                                        \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(stateful)     /* lstateful.c: linear attention, causal convolution */                                    \
   X(losses)       /* llosses.c: cross entropy */                                                             \

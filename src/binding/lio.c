@@ -297,6 +297,13 @@ static int write_bytes(lua_State *L) {
   return 1;
 }
 
+/* forget(x): frees the memory of a mapped tensor that is not needed for now */
+static int forget_tensor(lua_State *L) {
+  lheed_begin(L);
+  heed__tensor_forget(lheed_tensor(L, 1, "forget", "x"));
+  return lheed_return(L, 0);
+}
+
 /* compress(bytes): a zlib stream */
 static int compress_bytes(lua_State *L) {
   size_t length;
@@ -348,6 +355,7 @@ void lheed_open_io(lua_State *L) {
                                        {"text", text},
                                        {"open", open_entry},
                                        {"describe", describe_entry},
+                                       {"forget", forget_tensor},
                                        {"write", write_bytes},
                                        {"compress", compress_bytes},
                                        {"crc32", crc32_of_bytes},

@@ -2,7 +2,7 @@
 #include <float.h>
 #include <string.h>
 
-#include "../ops/ops.h"
+#include "../attention/attention.h"
 #include "lheed.h"
 
 /* linear(x, weight, bias) */
@@ -228,6 +228,7 @@ static int call_attention_of(lua_State *L, const char *function, int first, bool
 static int op_attention(lua_State *L) {
   static const char function[] = "scaled_dot_product_attention";
   static const char *const names[] = {ATTENTION_OPTIONS, "need_weights", "need_lse", NULL};
+  if (lheed_redirect(L, function)) return lheed_call_all(L);
   lheed_options(L, function, 4, names);
   return call_attention_of(L, function, 4, false);
 }
@@ -237,6 +238,7 @@ static int op_varlen_attention(lua_State *L) {
   static const char function[] = "varlen_attention";
   static const char *const names[] = {"lengths",      "key_lengths", ATTENTION_OPTIONS,
                                       "need_weights", "need_lse",    NULL};
+  if (lheed_redirect(L, function)) return lheed_call_all(L);
   lheed_options(L, function, 4, names);
   return call_attention_of(L, function, 6, true);
 }
@@ -254,6 +256,40 @@ static int op_attention_partial(lua_State *L) {
   read_heads(L, function, 4, false, x);
   LHEED_TRY(L, heed_attention_partial(lheed_get(L)->context, x[0], x[1], x[2], &options, offset, out, stats));
   return lheed_return(L, 2);
+}
+
+/* attention_part_backward(q, k, v, the same options, offset, out, lse, dout, of_slopes) → the gradients of q,
+ * k, v, attn_mask and, if of_slopes, alibi_slopes: what these keys contribute to those of attention over all
+ * keys, which gave out and lse. lse and dout are contiguous. For heed's own Lua files. */
+static int attention_part_backward(lua_State *L) {
+  static const char function[] = "attention_partial";
+  static const char *const names[] = {ATTENTION_OPTIONS, "offset", "out", "lse", "dout", "of_slopes", NULL};
+  static const heed__attention_input inputs[] = {HEED__ATTENTION_q, HEED__ATTENTION_k, HEED__ATTENTION_v,
+                                                 HEED__ATTENTION_attn_mask, HEED__ATTENTION_alibi_slopes};
+  enum { OFFSET = 4 + ATTENTION_FURTHER, OUT, LSE, DOUT, OF_SLOPES, GRADIENTS = 5 };
+  lheed_begin(L);
+  lheed_options(L, function, 4, names);
+  const heed_window window = read_attention_lists(L, function, 4);
+  const int64_t offset = lheed_opt_integer(L, OFFSET, function, "offset", 0);
+  heed_tensor **box[GRADIENTS], *dx[HEED__ATTENTION_GRADIENTS];
+  for (int i = 0; i < GRADIENTS; i++) box[i] = lheed_push_tensor(L);
+  const heed_tensor *x[3];
+  const heed_attention_options options = attention_options(L, 4, function, window);
+  const heed__attention_saved saved = {.out = lheed_tensor(L, OUT, function, "out"),
+                                       .lse = lheed_tensor(L, LSE, function, "lse")};
+  read_heads(L, function, 4, false, x);
+  unsigned wanted = 1u << HEED__ATTENTION_q | 1u << HEED__ATTENTION_k | 1u << HEED__ATTENTION_v;
+  if (options.attn_mask) wanted |= 1u << HEED__ATTENTION_attn_mask;
+  if (lua_toboolean(L, OF_SLOPES)) wanted |= 1u << HEED__ATTENTION_alibi_slopes;
+  LHEED_TRY(L, heed__attention_part_backward(lheed_get(L)->context, x[0], x[1], x[2], &options, offset,
+                                             &saved, lheed_tensor(L, DOUT, function, "dout"), wanted, dx));
+  for (int i = 0; i < GRADIENTS; i++) *box[i] = dx[inputs[i]];
+  for (int i = 0; i < GRADIENTS; i++) {
+    if (*box[i]) continue;
+    lua_pushnil(L);
+    lua_replace(L, i - GRADIENTS - 1);
+  }
+  return lheed_return(L, GRADIENTS);
 }
 
 /* Stores the tensors of the list at idx, a copy, in the array. */
@@ -308,7 +344,10 @@ void lheed_open_layers(lua_State *L) {
                                        {"attention_merge", op_attention_merge},
                                        {"varlen_attention", op_varlen_attention},
                                        {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"normalize", normalize}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"normalize", normalize}, {"attention_part_backward", attention_part_backward}, {NULL, NULL}};
   lheed_add_methods(L, functions, false);
   lheed_add(L, "modules", primitives);
+  lheed_add_transparent(L, op_attention);
+  lheed_add_transparent(L, op_varlen_attention);
 }

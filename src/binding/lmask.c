@@ -269,6 +269,27 @@ static int mask_of_head(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* mask_part(mask, L, S, offset, first query, queries, first key, keys, item) → the mask for a part of a call,
+ * the mask itself if it follows offsets; numbers count from 1. For heed's own Lua files. */
+static int mask_part(lua_State *L) {
+  static const char function[] = "scaled_dot_product_attention";
+  static const char *const names[] = {"L",   "S", "offset", "the first query", "queries", "the first key",
+                                      "keys"};
+  int64_t x[7];
+  lheed_begin(L);
+  lheed_arguments(L, function, 9);
+  for (int i = 0; i < 7; i++) x[i] = lheed_integer(L, i + 2, function, names[i]);
+  const heed__mask_call call = {.l = x[0], .s = x[1], .offset = x[2]};
+  const heed__mask_part part = {x[3] - 1, x[4], x[5] - 1, x[6],
+                                lheed_opt_integer(L, 9, function, "item", 0) - 1};
+  void **box = lheed_push_box(L, &lheed_mask_type);
+  heed_mask *own = NULL;
+  LHEED_TRY(L, heed__mask_cut(mask_argument(L, 1, function, "attn_mask"), function, &call, &part,
+                              lua_isnil(L, 9), &own));
+  *box = own;
+  return lheed_return(L, 1);
+}
+
 void lheed_open_mask(lua_State *L) {
   static const luaL_Reg makers[] = {{"causal", mask_causal},
                                     {"window", mask_window},
@@ -284,7 +305,8 @@ void lheed_open_mask(lua_State *L) {
                                          {"__tostring", mask_tostring},
                                          {"__band", mask_band},
                                          {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"is_mask", is_mask}, {"mask_of_head", mask_of_head}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"is_mask", is_mask}, {"mask_of_head", mask_of_head}, {"mask_part", mask_part}, {NULL, NULL}};
   lheed_new_type(L, &lheed_mask_type, metamethods);
   lheed_add(L, "mask", makers);
   lheed_add(L, "modules", primitives);

@@ -23,17 +23,44 @@ static uint64_t seed_argument(lua_State *L, int idx) {
   return (uint64_t)lheed_integer(L, idx, "manual_seed", "seed");
 }
 
+static const char *const kind_names[] = {[HEED_MT19937] = "mt19937", [HEED_PHILOX] = "philox"};
+
+/* nil: `otherwise` */
+static heed_generator_kind opt_kind(lua_State *L, int idx, const char *function,
+                                    heed_generator_kind otherwise) {
+  if (lua_isnoneornil(L, idx)) return otherwise;
+  const char *name = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
+  for (int kind = HEED_MT19937; kind <= HEED_PHILOX; kind++)
+    if (strcmp(name, kind_names[kind]) == 0) return (heed_generator_kind)kind;
+  lheed_bad_argument(L, idx, function, "kind", "'mt19937' or 'philox'");
+  return otherwise;
+}
+
+/* manual_seed(seed, {kind}): the default generator keeps its kind without one. */
 static int manual_seed(lua_State *L) {
-  heed_generator_seed(heed_default_generator(lheed_get(L)->context), seed_argument(L, 1));
+  static const char *const names[] = {"kind", NULL};
+  heed_generator *g = heed_default_generator(lheed_get(L)->context);
+  lheed_options(L, "manual_seed", 2, names);
+  const uint64_t seed = seed_argument(L, 1);
+  const heed_generator_kind kind = opt_kind(L, 2, "manual_seed", heed_generator_kind_of(g));
+  if (kind == heed_generator_kind_of(g))
+    heed_generator_seed(g, seed);
+  else
+    heed_generator_reset(g, kind, seed);
   return 0;
 }
 
+/* Generator(seed, {kind}), Generator{seed, kind} */
 static int new_generator(lua_State *L) {
+  static const char *const names[] = {"seed", "kind", NULL};
   heed_context *ctx = lheed_get(L)->context;
-  uint64_t seed = (uint64_t)lheed_opt_integer(L, 1, "Generator", "seed", HEED_DEFAULT_SEED);
+  lheed_options(L, "Generator", 1, names);
+  const uint64_t seed = (uint64_t)lheed_opt_integer(L, 1, "Generator", "seed", HEED_DEFAULT_SEED);
+  const heed_generator_kind kind = opt_kind(L, 2, "Generator", HEED_MT19937);
   void **box = lheed_push_box(L, &lheed_generator_type);
   heed_generator *g = NULL;
   LHEED_TRY(L, heed_generator_new(ctx, seed, &g));
+  if (kind != HEED_MT19937) heed_generator_reset(g, kind, seed);
   *box = g;
   return 1;
 }
@@ -69,6 +96,60 @@ static int generator_set_state(lua_State *L) {
   return 1;
 }
 
+/* Pushes a copy of the generator at 1. */
+static heed_generator *push_clone(lua_State *L, const char *function) {
+  void **box = lheed_push_box(L, &lheed_generator_type);
+  heed_generator *made = NULL;
+  LHEED_TRY(L, heed_generator_clone(check_generator(L, function), &made));
+  *box = made;
+  return made;
+}
+
+static int generator_kind(lua_State *L) {
+  lua_pushstring(L, kind_names[heed_generator_kind_of(check_generator(L, "kind"))]);
+  return 1;
+}
+
+static int generator_clone(lua_State *L) {
+  lheed_begin(L);
+  push_clone(L, "clone");
+  return 1;
+}
+
+/* g:part{whole, first}: a copy that draws a part of a tensor */
+static int generator_part(lua_State *L) {
+  static const char *const names[] = {"whole", "first", NULL};
+  int64_t whole[HEED_MAX_DIMS], first[HEED_MAX_DIMS];
+  lheed_begin(L);
+  lheed_options(L, "part", 2, names);
+  for (int i = 2; i <= 3; i++)
+    if (lua_type(L, i) != LUA_TTABLE)
+      return lheed_bad_argument(L, i, "part", names[i - 2], "a table with a number for each dimension");
+  const int ndim = lheed_shape(L, 2, 2, "part", whole), count = lheed_shape(L, 3, 3, "part", first);
+  if (count != ndim)
+    return lheed_error(L, "part: whole has %d dimension%s and first has %d; they must have as many", ndim,
+                       HEED__S(ndim), count);
+  LHEED_TRY(L, heed_generator_set_part(push_clone(L, "part"), ndim, whole, first));
+  return 1;
+}
+
+static int generator_get_offset(lua_State *L) {
+  lheed_begin(L);
+  const heed_generator *g = check_generator(L, "get_offset");
+  if (heed_generator_kind_of(g) != HEED_PHILOX)
+    return lheed_error(L, "get_offset: the generator is mt19937; it must be philox");
+  lua_pushinteger(L, (lua_Integer)heed_generator_offset(g));
+  return 1;
+}
+
+static int generator_set_offset(lua_State *L) {
+  lheed_begin(L);
+  const int64_t offset = lheed_integer(L, 2, "set_offset", "offset");
+  LHEED_TRY(L, heed_generator_set_offset(check_generator(L, "set_offset"), (uint64_t)offset));
+  lua_settop(L, 1);
+  return 1;
+}
+
 /* copy_generator(from, to): `to` gets the state of `from`; nil is the default generator. generate draws from
  * a copy, so that a call that was stopped leaves the generator unchanged, and copies the state back here,
  * where no limit applies. */
@@ -83,8 +164,11 @@ static int copy_generator(lua_State *L) {
 }
 
 static int generator_tostring(lua_State *L) {
-  check_generator(L, "tostring");
-  lua_pushliteral(L, "heed.Generator");
+  const heed_generator *g = check_generator(L, "tostring");
+  if (heed_generator_kind_of(g) == HEED_PHILOX)
+    lua_pushliteral(L, "heed.Generator(kind='philox')");
+  else
+    lua_pushliteral(L, "heed.Generator");
   return 1;
 }
 
@@ -304,6 +388,11 @@ void lheed_open_random(lua_State *L) {
       {"manual_seed", generator_seed},
       {"get_state", generator_get_state},
       {"set_state", generator_set_state},
+      {"kind", generator_kind},
+      {"clone", generator_clone},
+      {"part", generator_part},
+      {"get_offset", generator_get_offset},
+      {"set_offset", generator_set_offset},
       {NULL, NULL},
   };
   static const luaL_Reg generator_metamethods[] = {{"__tostring", generator_tostring}, {NULL, NULL}};

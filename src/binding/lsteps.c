@@ -64,6 +64,7 @@ static int read_steps(lua_State *L) {
 /* mha:steps(x, {ms = 2, …}); the other options are those of a forward. Where parts or hooks in Lua are
  * called, the result is one of lua/heed/nn/steps.lua. */
 static int new_steps(lua_State *L) {
+  if (lheed_redirect(L, steps_function)) return lheed_call_all(L);
   if (stops(lheed_test_module(L, STEPS_SELF))) {
     lheed_require(L, "heed.nn.steps");
     lua_insert(L, 1);

@@ -296,6 +296,8 @@ cli_result cli_call(lua_State *L, int arguments, int results) {
     return CLI_INTERRUPTED;
   }
   if (status == LUA_OK) return CLI_DONE;
+  lua_pushvalue(L, -1);
+  lua_setfield(L, LUA_REGISTRYINDEX, "heed.exit_message"); /* see run in main.c */
   cli_report(L);
   return CLI_FAILED;
 }

@@ -80,7 +80,8 @@ static char *find_executable(const char *name) {
   return NULL;
 }
 
-/* Adds ../lua, relative to the directory of the executable, to package.path. */
+/* Adds ../lua, relative to the directory of the executable, to package.path, and the directory itself, where
+ * heed_mpi.so is built, to package.cpath. */
 static void add_own_folder(lua_State *L, const char *name) {
   char *executable = find_executable(name);
   if (!executable) return;
@@ -89,8 +90,12 @@ static void add_own_folder(lua_State *L, const char *name) {
   lua_getglobal(L, "package");
   lua_getfield(L, -1, "path");
   lua_pushfstring(L, "%s;%s/../lua/?.lua;%s/../lua/?/init.lua", lua_tostring(L, -1), executable, executable);
-  free(executable);
   lua_setfield(L, -3, "path");
+  lua_pop(L, 1);
+  lua_getfield(L, -1, "cpath");
+  lua_pushfstring(L, "%s;%s/?.so", lua_tostring(L, -1), executable);
+  free(executable);
+  lua_setfield(L, -3, "cpath");
   lua_pop(L, 2);
 }
 
@@ -253,9 +258,12 @@ static int run_command(lua_State *L, int argc, char **argv) {
   return EXIT_SUCCESS;
 }
 
-/* All of main that may raise: argc and argv are on the stack, the exit code is the result. */
+/* All of main that may raise: argc and argv are on the stack, the exit code is the result. The registry tells
+ * it to finalizers, too: heed_mpi ends all ranks of a job if the script of one has failed. */
 static int run(lua_State *L) {
   lua_pushinteger(L, run_command(L, (int)lua_tointeger(L, 1), lua_touserdata(L, 2)));
+  lua_pushvalue(L, -1);
+  lua_setfield(L, LUA_REGISTRYINDEX, "heed.exit_code");
   return 1;
 }
 

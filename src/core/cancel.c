@@ -1,4 +1,5 @@
-/* Cancellation: heed_cancel, deadlines, and the errors of cancelled calls. */
+/* Cancellation: heed_cancel, deadlines, and the errors of cancelled calls; the host's poll function, which
+ * cancellation checks call. */
 #include "core.h"
 
 #include <math.h>
@@ -49,5 +50,21 @@ heed_status heed__stopped(heed_context *ctx, const char *function) {
   if (ctx->deadline > 0 && now >= ctx->deadline)
     return heed__fail(ctx, HEED_LIMIT, "%s: time limit exceeded: %s s since the deadline was set", function,
                       HEED__G(ctx->deadline_seconds));
+  return HEED_OK;
+}
+
+heed_status heed_check_stop(heed_context *ctx, const char *function) {
+  HEED__ENTER(ctx, "check_stop", function);
+  return heed__is_due(&ctx->pace) ? heed__stopped(ctx, function) : HEED_OK;
+}
+
+heed_status heed_set_poll(heed_context *ctx, double seconds, void (*poll)(void *user), void *user) {
+  HEED__ENTER(ctx, "set_poll", ctx);
+  if (poll != NULL && !(seconds >= 0 && isfinite(seconds)))
+    return heed__fail(ctx, HEED_ARGUMENT, "set_poll: seconds is %s; it must be 0 or more, and finite",
+                      HEED__G(seconds));
+  ctx->poll = (heed__poll_state){.context = ctx, .function = poll, .user = user, .seconds = seconds};
+  if (poll != NULL) ctx->poll.next = heed_clock() + seconds;
+  ctx->pace.poll = poll != NULL ? &ctx->poll : NULL;
   return HEED_OK;
 }

@@ -126,6 +126,15 @@ void heed__set_slice(heed_context *ctx, double end);
 /** Starts the time limit (limits.seconds) of a script's call. */
 void heed__start_call(heed_context *ctx);
 
+/* What heed_set_poll set. Only the thread of the running call reads and writes `next` and `runs`. */
+typedef struct heed__poll {
+  heed_context *context;
+  void (*function)(void *user);
+  void *user;
+  double seconds, next; /* in seconds of heed_clock(): between two calls, and of the next call */
+  bool runs;            /* the function is running */
+} heed__poll_state;
+
 /* ---- Limits (limits.c) ---- */
 
 /** Checks that the limits allow access to files; `where` begins the message: "load: 'a.npy'". Errors: LIMIT.
@@ -149,13 +158,20 @@ void heed__cpu_name(char text[HEED__CPU_NAME]);
 
 #define HEED__MT_WORDS 624
 
+/* A generator of either kind. */
 struct heed_generator {
   heed_context *context;
   bool owned_by_context;
+  heed_generator_kind kind;
+  /* MT19937 */
   bool has_spare; /* `spare` is an unused second normal value (randn of fewer than 16 elements) */
   double spare;
   uint32_t position; /* of the next word; HEED__MT_WORDS: all words are used */
-  uint32_t word[HEED__MT_WORDS];
+  /* PHILOX */
+  uint64_t seed, offset; /* offset: in words of 32 bits, of each subsequence */
+  int part_ndim; /* draws are parts of a tensor with these dimensions, from `first` (from 0); 0: whole */
+  int64_t whole[HEED_MAX_DIMS], first[HEED_MAX_DIMS];
+  uint32_t word[HEED__MT_WORDS]; /* MT19937 */
 };
 
 /* Functions of BLAS, which ops/gemm.c finds at first use. */
@@ -196,6 +212,7 @@ struct heed_context {
   heed_dropout_stream dropout_stream;
   heed_generator generator;
   heed__pace pace;
+  heed__poll_state poll;
   double deadline, deadline_seconds; /* in heed_clock()'s seconds, and as set; 0: none */
 #if defined(HEED_DEBUG)
   _Atomic(uintptr_t) inside; /* the thread that is in a call (enter.c); 0: none */
@@ -394,39 +411,6 @@ bool heed__same_view(const heed_tensor *x, const heed_tensor *y);
 
 /* ---- Random streams ---- */
 
-/** The generator to draw from: g, or the context's if g is NULL. */
-heed_generator *heed__generator(heed_context *ctx, heed_generator *g);
-
-uint32_t heed__draw32(heed_generator *g);
-uint64_t heed__draw64(heed_generator *g);
-/** Uniform in [0, 1): a float of 24 random bits, a double of 53. */
-float heed__draw_float(heed_generator *g);
-double heed__draw_double(heed_generator *g);
-/** Draws n floats, faster than one by one. Like heed__draw_normal and heed__dropout_apply it returns false if
- * work became due before all were drawn; the caller then restores the generator. Up to HEED__DRAWN_WHOLE are
- * always drawn, in at most 100 µs (normal ones by the scalar kernel). */
-#define HEED__DRAWN_WHOLE 2048
-HEED_MUST_USE
-bool heed__draw_floats(heed_generator *g, float *out, int64_t n);
-/** Draws n normal values: by the kernel `transform`, as PyTorch's randn for n elements; if it is NULL or n is
- * less than a block, one by one in double, as PyTorch fills tensors that are not contiguous. */
-HEED_MUST_USE
-bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, double mean, double std,
-                       float *out, int64_t n);
-
-/* The state of a dropout over consecutive elements. */
-typedef struct heed__dropout {
-  heed_generator *generator;
-  heed_dropout_stream stream;
-  uint64_t least; /* the smallest drawn integer that drops an element; 0: p is 1 */
-  float scale;    /* 1 / (1 - p), of kept elements */
-  uint64_t state; /* of the mkl stream */
-} heed__dropout;
-/** Begins the dropout of one tensor; the mkl stream draws its seed. p in (0, 1]. */
-void heed__dropout_begin(heed__dropout *d, heed_context *ctx, heed_generator *g, double p);
-/** out = x · 0 or x · scale for the next n elements; may be in place. As in PyTorch, the product by 0 keeps
- * -0 and nan. p = 1 draws nothing. */
-HEED_MUST_USE
-bool heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n);
+#include "random.h"
 
 #endif

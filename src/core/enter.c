@@ -62,6 +62,12 @@ static _Thread_local char thread_message[128];
 
 bool heed__try_enter(heed_context *ctx, const char *function, heed_context **entered) {
   uintptr_t no_owner = 0;
+  if (atomic_load(&ctx->inside) == (uintptr_t)&thread_mark && ctx->poll.runs) {
+    snprintf(thread_message, sizeof thread_message,
+             "%s: the context is in use by the call that polls; a poll function must not use it", function);
+    thread_refused = ctx;
+    return false;
+  }
   if (atomic_load(&ctx->inside) != (uintptr_t)&thread_mark &&
       !atomic_compare_exchange_strong(&ctx->inside, &no_owner, (uintptr_t)&thread_mark)) {
     snprintf(thread_message, sizeof thread_message, "%s: the context is in use by another thread", function);

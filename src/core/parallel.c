@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <fenv.h>
+#include <math.h>
 #include <stdatomic.h>
 #if defined(_WIN32)
 #include <windows.h>
@@ -15,6 +16,7 @@
 #else
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 #endif
 
 /* A worker's stack; tasks use less than a tenth of it, but the host's thread-local data may be in it, too. */
@@ -24,6 +26,9 @@
  * long as a wake-up takes (measured: 8 tasks of 50 µs on two processors take 202 µs with spinning, 212 to 223
  * µs without). */
 #define SPIN 30e-6
+
+/* Seconds after which a waiting caller looks again whether to poll, at the latest. */
+#define LONGEST_WAIT 1.0
 
 /* ---- The platform ---- */
 
@@ -40,6 +45,7 @@ enum { MOST_THREADS = HEED_MAX_THREADS };
 typedef SRWLOCK mutex;
 typedef CONDITION_VARIABLE condition;
 typedef HANDLE thread;
+typedef DWORD thread_identity;
 #define NEW_MUTEX     SRWLOCK_INIT
 #define NEW_CONDITION CONDITION_VARIABLE_INIT
 
@@ -52,6 +58,9 @@ static void unlock_mutex(mutex *m) {
 static void await(condition *c, mutex *m) {
   SleepConditionVariableSRW(c, m, INFINITE, 0);
 }
+static void await_for(condition *c, mutex *m, double seconds) {
+  SleepConditionVariableSRW(c, m, (DWORD)(seconds * 1000) + 1, 0);
+}
 static void wake_one(condition *c) {
   WakeConditionVariable(c);
 }
@@ -62,6 +71,12 @@ static void destroy(mutex *m, condition *c1, condition *c2) {
   (void)m, (void)c1, (void)c2; /* own no resources */
 }
 
+static thread_identity this_thread(void) {
+  return GetCurrentThreadId();
+}
+static bool is_this_thread(thread_identity caller) {
+  return caller == GetCurrentThreadId();
+}
 static DWORD WINAPI work_for_windows(void *argument) {
   work(argument);
   return 0;
@@ -82,7 +97,7 @@ static void join_thread(thread t) {
 
 #elif defined(NO_THREADS) /* the pool is never started */
 
-typedef char mutex, condition, thread;
+typedef char mutex, condition, thread, thread_identity;
 #define NEW_MUTEX     0
 #define NEW_CONDITION 0
 
@@ -94,6 +109,15 @@ static void unlock_mutex(mutex *m) {
 }
 static void await(condition *c, mutex *m) {
   (void)c, (void)m;
+}
+static void await_for(condition *c, mutex *m, double seconds) {
+  (void)c, (void)m, (void)seconds;
+}
+static thread_identity this_thread(void) {
+  return 0;
+}
+static bool is_this_thread(thread_identity caller) {
+  return caller == 0;
 }
 static void wake_one(condition *c) {
   (void)c;
@@ -116,7 +140,7 @@ static int start_threads(thread *threads, int count, void *argument) {
 
 typedef pthread_mutex_t mutex;
 typedef pthread_cond_t condition;
-typedef pthread_t thread;
+typedef pthread_t thread, thread_identity;
 #define NEW_MUTEX     PTHREAD_MUTEX_INITIALIZER
 #define NEW_CONDITION PTHREAD_COND_INITIALIZER
 
@@ -128,6 +152,20 @@ static void unlock_mutex(mutex *m) {
 }
 static void await(condition *c, mutex *m) {
   pthread_cond_wait(c, m);
+}
+static void await_for(condition *c, mutex *m, double seconds) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  const double end = (double)until.tv_nsec * 1e-9 + seconds;
+  until.tv_sec += (time_t)end;
+  until.tv_nsec = (long)((end - (double)(time_t)end) * 1e9);
+  pthread_cond_timedwait(c, m, &until);
+}
+static thread_identity this_thread(void) {
+  return pthread_self();
+}
+static bool is_this_thread(thread_identity caller) {
+  return pthread_equal(caller, pthread_self()) != 0;
 }
 static void wake_one(condition *c) {
   pthread_cond_signal(c);
@@ -190,6 +228,7 @@ struct heed__pool {
   bool busy;   /* a job is running; read by its tasks */
   int started; /* number of workers */
   double spin;
+  thread_identity caller;                            /* the thread that runs the job, for heed__poll */
   _Alignas(HEED__ALIGNMENT) _Atomic(uint64_t) queue; /* job's number · 2³² + next task */
   _Alignas(HEED__ALIGNMENT) _Atomic(uint32_t) done;  /* number of completed tasks */
   _Atomic(int) numbers; /* of workers, assigned to threads at their first task: at most one per task */
@@ -381,11 +420,34 @@ static bool has_ended(struct heed__pool *pool, const job *j) {
 }
 
 static void await_end(struct heed__pool *pool, const job *j) {
+  heed__poll_state *poll = j->pace->poll;
   SPIN_UNTIL(pool, has_ended(pool, j));
   if (has_ended(pool, j)) return;
   lock_mutex(&pool->lock);
-  while (!has_ended(pool, j)) await(&pool->ended, &pool->lock);
+  while (!has_ended(pool, j)) {
+    if (poll == NULL) {
+      await(&pool->ended, &pool->lock);
+      continue;
+    }
+    await_for(&pool->ended, &pool->lock, fmin(poll->seconds, LONGEST_WAIT));
+    unlock_mutex(&pool->lock);
+    heed__poll(poll);
+    lock_mutex(&pool->lock);
+  }
   unlock_mutex(&pool->lock);
+}
+
+/* Called by all threads that check for cancellation. While a job runs, all but the caller's belong to the
+ * pool. */
+void heed__poll(heed__poll_state *poll) {
+  const struct heed__pool *pool = poll->context->pool;
+  if (pool != NULL && pool->busy && !is_this_thread(pool->caller)) return;
+  const double now = heed_clock();
+  if (poll->runs || now < poll->next) return;
+  poll->runs = true;
+  poll->function(poll->user);
+  poll->runs = false;
+  poll->next = heed_clock() + poll->seconds;
 }
 
 bool heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *argument) {
@@ -396,6 +458,7 @@ bool heed__parallel(heed_context *ctx, int64_t count, heed__task *task, void *ar
   }
   job j = {.task = task, .argument = argument, .pace = &ctx->pace};
   fegetenv(&j.environment);
+  pool->caller = this_thread();
   pool->busy = true;
   for (; j.first < count && !heed__is_due(&ctx->pace); j.first += MOST_TASKS) {
     j.count = (uint32_t)(count - j.first < MOST_TASKS ? count - j.first : MOST_TASKS);

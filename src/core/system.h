@@ -38,6 +38,9 @@ int heed__system_read(heed__file file, int64_t offset, void *out, size_t bytes, 
 /** Maps the first `size` bytes of a file, copy on write: changes stay in memory. */
 int heed__system_map(heed__file file, size_t size, char **out);
 void heed__system_unmap(char *data, size_t size);
+/** Frees the memory of the whole pages within a part of a mapped file that nobody has written to. They are
+ * read again when they are next used. Does nothing where the system cannot. */
+void heed__system_forget(char *data, size_t size);
 
 /** The file that writing to `path` replaces, with all links resolved. Succeeds for a path that does not exist
  * yet, and for a file only if it is writable. *rights is for heed__system_create. */

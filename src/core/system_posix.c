@@ -39,6 +39,7 @@
 #undef MAP_NORESERVE /* its mmap rejects flags that it does not need */
 #define MAP_NORESERVE 0
 #undef MADV_HUGEPAGE /* declared, but there is no madvise */
+#undef MADV_DONTNEED
 
 long heed__system_process(void) {
   return 1;
@@ -232,6 +233,20 @@ int heed__system_map(heed__file file, size_t size, char **out) {
 
 void heed__system_unmap(char *data, size_t size) {
   munmap(data, size);
+}
+
+void heed__system_forget(char *data, size_t size) {
+#if defined(MADV_DONTNEED)
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1),
+                  end = ((uintptr_t)data + size) & ~(page - 1);
+  const int before = errno;
+  if (first < end) (void)madvise((void *)first, end - first, MADV_DONTNEED); /* advice: failure is harmless */
+  errno = before;
+#else
+  (void)data;
+  (void)size;
+#endif
 }
 
 /* ---- Writing ---- */

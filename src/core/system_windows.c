@@ -187,6 +187,11 @@ void heed__system_unmap(char *data, size_t size) {
   UnmapViewOfFile(data);
 }
 
+void heed__system_forget(char *data, size_t size) {
+  (void)data;
+  (void)size;
+}
+
 /* ---- Writing ---- */
 
 /* A file that is being deleted keeps its name until all its handles are closed, and creating it fails with

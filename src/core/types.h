@@ -66,6 +66,8 @@ static inline size_t heed__element_bytes(heed_dtype dtype) {
 
 /* ---- Cancellation checks ---- */
 
+struct heed__poll;
+
 /* The state that cancellation checks read; one in each context. The pool's threads read it too,
  * so everything but `cancelled` changes only while no work runs. Work that has become due stays due until the
  * call ends. */
@@ -74,10 +76,16 @@ typedef struct heed__pace {
   bool timed;
   bool held;    /* the running work must not be interrupted: nothing is due until it ends */
   double until; /* in seconds of heed_clock(): the deadline, or the end of an earlier slice of time */
+  struct heed__poll *poll; /* the host's function that runs meanwhile; NULL: none */
 } heed__pace;
 
-/** Whether work must stop. Takes a nanosecond, with a deadline 30: to be called every 20 to 100 µs. */
+/** Calls the function of heed_set_poll if its time has come and this is the caller's thread. (parallel.c) */
+void heed__poll(struct heed__poll *poll);
+
+/** Whether work must stop. Takes a nanosecond, with a deadline 30, with a poll function 60: to be called
+ * every 20 to 100 µs. */
 static inline bool heed__is_due(const heed__pace *pace) {
+  if (pace->poll != NULL) heed__poll(pace->poll);
   return (atomic_load_explicit(&pace->cancelled, memory_order_relaxed) ||
           (pace->timed && heed_clock() >= pace->until)) &&
          !pace->held;
@@ -104,6 +112,21 @@ typedef enum heed__cpu {
   HEED__CPU_LIST(X)
 #undef X
 } heed__cpu;
+
+/* ---- Philox4x32-10 ---- */
+
+#define HEED__PHILOX_MULTIPLIER_0 0xd2511f53u
+#define HEED__PHILOX_MULTIPLIER_2 0xcd9e8d57u
+#define HEED__PHILOX_STEP_0       0x9e3779b9u /* of the key, after each round */
+#define HEED__PHILOX_STEP_1       0xbb67ae85u
+enum { HEED__PHILOX_ROUNDS = 10 };
+
+/* The blocks of four words with the counters (block, thread), (block, thread + 1) …, n of them; key has two
+ * words. */
+typedef void heed__philox_kernel(uint32_t *out, const uint32_t *key, uint64_t block, uint64_t thread,
+                                 size_t n);
+/** The one of core, 1.8 ns a word; the vector kernels take a third of that. (philox.c) */
+void heed__philox_blocks(uint32_t *out, const uint32_t *key, uint64_t block, uint64_t thread, size_t n);
 
 /* ---- Normal numbers ---- */
 

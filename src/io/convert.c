@@ -116,6 +116,12 @@ static void release_map(void *user, void *data) {
   heed__file_map_release(user);
 }
 
+void heed__tensor_forget(const heed_tensor *x) {
+  const heed__storage *storage = x->storage;
+  if (storage->release == release_map && storage->version == 0)
+    heed__system_forget(storage->data, storage->bytes);
+}
+
 #define COPIED_CHUNK ((int64_t)1 << 17) /* elements between two cancellation checks */
 
 static bool lies_contiguous(const heed__entry *entry) {

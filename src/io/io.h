@@ -21,6 +21,9 @@ bool heed__archive_is_nested(const heed_archive *archive);
 #define HEED__ENTRY_TEXT 512
 /** "a tensor of shape [2] and dtype float64 in the file", for messages. */
 void heed__archive_describe(const heed_archive *archive, int64_t i, char out[HEED__ENTRY_TEXT]);
+/** Frees the memory of a tensor's pages if they are of a mapped file and unchanged; they are read again when
+ * the tensor is next used. */
+void heed__tensor_forget(const heed_tensor *x);
 
 /** Saves one tensor without a name in the format of the path's ending. Errors: as heed_save_npy. */
 HEED_MUST_USE

@@ -3,7 +3,7 @@
 #include <float.h>
 #include <inttypes.h>
 
-#include "ops.h"
+#include "draw.h"
 
 /* Numbers drawn into *out, or into a new row-major tensor if that is NULL. */
 typedef struct drawing {
@@ -41,6 +41,15 @@ static heed_status begin_drawing(heed_context *ctx, const char *function, drawin
   return heed__result_begin_row_major(ctx, function, &d->result, out, dtype, ndim, shape, ninputs, inputs);
 }
 
+static bool is_counted(const heed_context *ctx, const heed_generator *g) {
+  return (g ? g : &ctx->generator)->kind == HEED_PHILOX;
+}
+
+/* The layout of the draws: that of x; parts of a whole are row-major. */
+static const heed_tensor *layout(const heed_context *ctx, const heed_generator *g, const heed_tensor *x) {
+  return (g ? g : &ctx->generator)->part_ndim > 0 ? NULL : x;
+}
+
 /* Keeps a copy of the generator, which end_drawing restores after a failure. It takes 60 ns. */
 static heed_generator *keep_generator(drawing *d, heed_context *ctx, heed_generator *g) {
   d->generator = heed__generator(ctx, g);
@@ -73,8 +82,12 @@ heed_status heed__uniform(heed_context *ctx, const char *function, heed_generato
                         HEED__G(from), HEED__G(to));
     goto done;
   }
-  status = begin_drawing(ctx, function, &d, out, HEED_FLOAT32, ndim, shape, *out, 0, NULL);
+  status = begin_drawing(ctx, function, &d, out, HEED_FLOAT32, ndim, shape, layout(ctx, g, *out), 0, NULL);
   if (status) goto done;
+  if (is_counted(ctx, g)) {
+    status = heed__counted_uniform(ctx, function, keep_generator(&d, ctx, g), from, to, d.result.tensor);
+    goto done;
+  }
   float *x = drawn_floats(&d);
   if (!heed__draw_floats(keep_generator(&d, ctx, g), x, d.result.tensor->numel)) {
     status = heed__stopped(ctx, function);
@@ -109,10 +122,12 @@ heed_status heed__normal(heed_context *ctx, const char *function, heed_generator
     status = heed__fail(ctx, HEED_ARGUMENT, "%s: std is %s; it must be 0 or more", function, HEED__G(std));
     goto done;
   }
-  status = begin_drawing(ctx, function, &d, out, HEED_FLOAT32, ndim, shape, *out, 0, NULL);
+  status = begin_drawing(ctx, function, &d, out, HEED_FLOAT32, ndim, shape, layout(ctx, g, *out), 0, NULL);
   if (status) goto done;
-  if (!heed__draw_normal(keep_generator(&d, ctx, g), d.scattered ? NULL : heed__kernels_of(ctx)->normal, mean,
-                         std, drawn_floats(&d), d.result.tensor->numel))
+  if (is_counted(ctx, g))
+    status = heed__counted_normal(ctx, function, keep_generator(&d, ctx, g), mean, std, d.result.tensor);
+  else if (!heed__draw_normal(keep_generator(&d, ctx, g), d.scattered ? NULL : heed__kernels_of(ctx)->normal,
+                              mean, std, drawn_floats(&d), d.result.tensor->numel))
     status = heed__stopped(ctx, function);
 done:
   return heed__recorded_constant(ctx, end_drawing(ctx, &d, status), HEED__OP_normal, out);
@@ -144,8 +159,12 @@ heed_status heed__randint(heed_context *ctx, const char *function, heed_generato
                         function, low, high);
     goto done;
   }
-  status = begin_drawing(ctx, function, &d, out, HEED_INT64, ndim, shape, *out, 0, NULL);
+  status = begin_drawing(ctx, function, &d, out, HEED_INT64, ndim, shape, layout(ctx, g, *out), 0, NULL);
   if (status) goto done;
+  if (is_counted(ctx, g)) {
+    status = heed__counted_integers(ctx, function, keep_generator(&d, ctx, g), low, range, d.result.tensor);
+    goto done;
+  }
   g = keep_generator(&d, ctx, g);
   int64_t *x = drawn_integers(&d);
   for (int64_t i = 0; i < d.result.tensor->numel && status == HEED_OK; i++) {
@@ -169,7 +188,10 @@ heed_status heed_randperm(heed_context *ctx, heed_generator *g, int64_t n, heed_
   HEED__MAY_ENTER(ctx, "randperm", g);
   drawing d;
   clear_drawing(&d);
-  heed_status status = begin_drawing(ctx, "randperm", &d, out, HEED_INT64, 1, &n, NULL, 0, NULL);
+  clear_drawing(&d);
+  heed_status status = heed__check_no_part(ctx, "randperm", heed__generator(ctx, g));
+  if (status) goto done;
+  status = begin_drawing(ctx, "randperm", &d, out, HEED_INT64, 1, &n, NULL, 0, NULL);
   if (status) goto done;
   g = keep_generator(&d, ctx, g);
   int64_t *x = drawn_integers(&d);
@@ -209,16 +231,21 @@ heed_status heed_bernoulli(heed_context *ctx, heed_generator *g, const heed_tens
       status = heed__stopped(ctx, "bernoulli");
   }
   if (status) goto done;
-  status = begin_drawing(ctx, "bernoulli", &d, out, HEED_FLOAT32, p->ndim, p->shape, *out, 1, &chances);
+  status = begin_drawing(ctx, "bernoulli", &d, out, HEED_FLOAT32, p->ndim, p->shape, layout(ctx, g, *out), 1,
+                         &chances);
   if (status) goto done;
   heed__permute_on_stack(&ordered, chances, d.order);
   status = heed__as_contiguous(ctx, "bernoulli", &ordered, HEED_FLOAT32, &chances, &made_ordered);
   if (status) goto done;
   chance = (const float *)(const void *)chances->data;
   float *x = drawn_floats(&d);
-  bool finished = heed__draw_floats(keep_generator(&d, ctx, g), x, p->numel);
+  const bool counted = is_counted(ctx, g);
+  g = keep_generator(&d, ctx, g);
+  bool finished = counted || heed__draw_floats(g, x, p->numel);
+  if (counted) status = heed__counted_chances(ctx, "bernoulli", g, d.result.tensor);
+  if (status) goto done;
   for (int64_t i = 0; i < p->numel && finished; i++) {
-    x[i] = x[i] < chance[i] ? 1.0f : 0.0f;
+    x[i] = (counted ? x[i] <= chance[i] : x[i] < chance[i]) ? 1.0f : 0.0f;
     finished = !heed__is_due_at(&ctx->pace, i);
   }
   if (!finished) status = heed__stopped(ctx, "bernoulli");
@@ -237,11 +264,13 @@ static heed_status drop(heed_context *ctx, const char *function, heed_generator 
   if (status) goto done;
   status = heed__check_dtype(ctx, function, "x", x, HEED_FLOAT32);
   if (status) goto done;
-  if (!*out) status = heed__new_like(ctx, function, x, HEED_FLOAT32, &made);
+  const bool counted = is_counted(ctx, g);
+  if (counted) status = heed__check_part(ctx, function, "x", heed__generator(ctx, g), x->ndim, x->shape);
+  if (!status && !*out) status = heed__new_like(ctx, function, x, HEED_FLOAT32, &made);
   if (status) goto done;
   heed_tensor *to = made ? made : *out;
   /* PyTorch lets MKL draw into row-major memory of its own */
-  const heed_tensor *by = ctx->dropout_stream == HEED_DROPOUT_MKL ? NULL : x;
+  const heed_tensor *by = !counted && ctx->dropout_stream == HEED_DROPOUT_MKL ? NULL : layout(ctx, g, x);
   status = begin_drawing(ctx, function, &d, &to, HEED_FLOAT32, x->ndim, x->shape, by, 1, &x);
   if (status) goto done;
   heed__permute_on_stack(&ordered, x, d.order);
@@ -251,8 +280,10 @@ static heed_status drop(heed_context *ctx, const char *function, heed_generator 
   }
   if (p > 0 && x->numel > 0) { /* otherwise not even a seed is drawn */
     heed__dropout stream;
-    heed__dropout_begin(&stream, ctx, keep_generator(&d, ctx, g), p);
-    if (!heed__dropout_apply(&stream, drawn_floats(&d), drawn_floats(&d), x->numel))
+    heed__dropout_begin(&stream, ctx, keep_generator(&d, ctx, g), p, x->ndim, d.result.tensor->shape);
+    if (counted) stream.words.kernel = heed__kernels_of(ctx)->philox;
+    if (!(counted ? heed__counted_drop(ctx, &stream, d.result.tensor)
+                  : heed__dropout_apply(&stream, drawn_floats(&d), drawn_floats(&d), x->numel)))
       status = heed__stopped(ctx, function);
   }
 done:

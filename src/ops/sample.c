@@ -125,6 +125,7 @@ heed_status heed_multinomial(heed_context *ctx, heed_generator *g, const heed_te
   heed_tensor *made = NULL, *ranks = NULL, *values = NULL, *indices = NULL, *sums = NULL;
   const heed_tensor *plain;
   heed_status status = check_multinomial(ctx, weights, num_samples, replacement);
+  if (status == HEED_OK) status = heed__check_no_part(ctx, "multinomial", heed__generator(ctx, g));
   if (status != HEED_OK) return status;
   const int64_t n = weights->shape[weights->ndim - 1], rows = weights->numel / n;
   const int64_t shape[] = {weights->ndim == 1 ? num_samples : rows, num_samples};

@@ -20,7 +20,7 @@ typedef struct world {
       *weight, *leaf, *loss, *sum;
   const heed_tensor *list[2], *losses[2], *sums[2];
   heed_tensor *results[2];
-  heed_generator *g;
+  heed_generator *g, *philox;
   heed_module *m, *dropout, *linear;
   heed_kv_cache *cache;
   heed_mask *causal;
@@ -79,6 +79,8 @@ static void open_world(world *w, const char *file) {
   w->sums[0] = w->sums[1] = w->sum;
   w->list[0] = w->list[1] = w->results[0] = w->results[1] = w->x;
   assert_ok(heed_generator_new(ctx, 1, &w->g));
+  assert_ok(heed_generator_new(ctx, 1, &w->philox));
+  heed_generator_reset(w->philox, HEED_PHILOX, 1);
   heed_attention_config_init(&w->config, sizeof w->config);
   heed_rope_config_init(&w->rope, sizeof w->rope);
   w->own = (heed_own_config){.size = sizeof w->own, .name = "Copy", .forward = copy_input};
@@ -108,6 +110,7 @@ static void close_world(world *w) {
                               w->weight,     w->leaf,     w->loss,  w->sum};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
   heed_generator_free(w->g);
+  heed_generator_free(w->philox);
   heed_module_release(w->m);
   heed_module_release(w->dropout);
   heed_module_release(w->linear);

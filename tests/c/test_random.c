@@ -269,7 +269,7 @@ static void assert_drops(heed_context *ctx, uint64_t seed, double p, const char 
   heed__dropout d;
   for (int64_t i = 0; i < n; i++) x[i] = 1;
   heed_generator_seed(heed_default_generator(ctx), seed);
-  heed__dropout_begin(&d, ctx, NULL, p);
+  heed__dropout_begin(&d, ctx, NULL, p, 0, NULL);
   for (int64_t i = 0; i < n; i += piece)
     assert_true(heed__dropout_apply(&d, x + i, x + i, n - i < piece ? n - i : piece));
   for (int64_t i = 0; i < n; i++) {
@@ -332,7 +332,7 @@ static void dropout_keeps_what_is_below_1_minus_p(void **state) {
     heed_generator_seed(g, number);
     for (uint32_t i = 0; i < words; i++) heed__draw32(g);
     for (int i = 0; i < N; i++) x[i] = 1;
-    heed__dropout_begin(&d, t->ctx, NULL, p);
+    heed__dropout_begin(&d, t->ctx, NULL, p, 0, NULL);
     for (uint32_t i = 0; i < N; i += piece)
       assert_true(heed__dropout_apply(&d, x + i, x + i, N - i < piece ? N - i : piece));
     for (int i = 0; i < N; i++) assert_true((x[i] != 0) == (u[i] < 1 - p));
@@ -348,7 +348,7 @@ static void what_is_dropped_is_multiplied_by_0(void **state) {
   heed_generator_get_state(heed_default_generator(t->ctx), before);
   for (int stream = HEED_DROPOUT_NATIVE; stream <= HEED_DROPOUT_MKL; stream++) {
     heed_set_dropout_stream(t->ctx, (heed_dropout_stream)stream);
-    heed__dropout_begin(&d, t->ctx, NULL, 1);
+    heed__dropout_begin(&d, t->ctx, NULL, 1, 0, NULL);
     assert_true(heed__dropout_apply(&d, out, x, 2));
     assert_true(out[0] == 0 && signbit(out[0]));
     assert_true(isnan(out[1]));

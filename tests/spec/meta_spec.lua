@@ -14,6 +14,7 @@ local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "built_in", "attention", "attention_functions",
   "steps", "models", "decoders", "layers", "transformers", "functional", "losses", "hooks",
   "wordpiece", "bert", "gpt2", "llama", "mask", "plot", "interpret", "interrupt", "data", "optim", "progress", "grad",
+  "distributed", "parallel", "context_parallel",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -181,6 +182,19 @@ describe("the annotations", function()
     compare("plot", names)
   end)
   it("name the contents of heed.interrupt", function() compare("interrupt", names_of((require "heed.interrupt"))) end)
+  it("name the contents of heed.distributed", function()
+    local dist = require "heed.distributed"
+    compare("distributed", names_of(dist))
+    dist.init_process_group()
+    local objects = {
+      Work = dist.isend(heed.ones(1), 1), Group = dist.new_group { 1 },
+      DeviceMesh = dist.init_device_mesh({ 1 }, { "tp" }),
+    }
+    for owner, object in pairs(objects) do
+      for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
+    end
+    dist.destroy_process_group()
+  end)
   it("name the contents of heed.utils", function()
     local data = heed.utils.data
     compare("Utils", names_of(heed.utils))

@@ -130,6 +130,19 @@ describe("a recorded attention module", function()
     end
   end
 
+  it("with a hook of its own alone runs as without one: it takes lengths, and has the same bits", function()
+    local m = nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 16, dropout = 0, num_heads = 2 }
+    local plain, x = m:clone(), heed.randn(7, 8)
+    m:register_forward_hook(function(_, _, y) return y * 2 end)
+    recorded(function()
+      local y, wanted = m(x, { lengths = { 3, 4 } }), plain(x, { lengths = { 3, 4 } }) * 2
+      assert.is_true(wanted:equal(y))
+      y:sum():backward()
+      wanted:sum():backward()
+    end)
+    assert.is_true(plain.W_key.weight.grad:equal(m.W_key.weight.grad))
+  end)
+
   it("with a part in Lua cannot have its softmax along the queries", function()
     local m = nn.CausalAttention { d_in = 8, d_out = 4, context_length = 16, dropout = 0, softmax_dim = 2 }
     m.W_query:register_forward_hook(function() end)

@@ -40,6 +40,24 @@ local function gradients_of(value, count, method, name)
   return list
 end
 
+-- Of the pass that runs: functions that hooks of tensors have left for its end, as a list and as a set.
+local ending = {}
+
+--- at_end(f): calls f once after the backward pass that runs, when the gradients are set; not if it fails.
+function passes.at_end(f)
+  if ending[f] then return end
+  ending[#ending + 1], ending[f] = f, true
+end
+
+--- backward(...), a pass or a slice of one; list: what its earlier slices have left.
+local function run(list, backward, ...)
+  ending = list
+  local done, total = backward(...)
+  ending = {}
+  for i = 1, done == total and #list or 0 do list[i]() end
+  return done, total
+end
+
 local BACKWARD = { "gradient", "retain_graph" }
 
 --- x:backward(gradient, {retain_graph})
@@ -48,7 +66,7 @@ function passes.backward(x, ...)
   local gradient, retain = primitives.options("backward", BACKWARD, 2, x, ...)
   if gradient ~= nil then E.check_tensor(gradient, "backward", "gradient") end
   retain = E.boolean(retain, false, "backward", "retain_graph")
-  primitives.backward({ x }, { gradient or false }, retain)
+  run({}, primitives.backward, { x }, { gradient or false }, retain)
 end
 
 local SEVERAL = { "grad_tensors", "retain_graph" }
@@ -58,7 +76,7 @@ function passes.backward_of(tensors, ...)
   local gradients, retain = primitives.options("backward", SEVERAL, 2, tensors, ...)
   local list = list_of(tensors, "backward", "tensors")
   gradients = gradients_of(gradients, #list, "backward", "grad_tensors")
-  primitives.backward(list, gradients, E.boolean(retain, false, "backward", "retain_graph"))
+  run({}, primitives.backward, list, gradients, E.boolean(retain, false, "backward", "retain_graph"))
 end
 
 local GRAD = { "grad_outputs", "retain_graph", "allow_unused" }
@@ -99,7 +117,7 @@ end
 
 -- ---- In slices of time --------------------------------------------------------------------------
 
-local STATE = {} -- the key of {pass =, seconds =}
+local STATE = {} -- the key of {pass =, seconds =, ending =}
 local Steps, methods = { __name = "heed.BackwardSteps" }, {}
 
 local function state_of(self, method)
@@ -123,7 +141,7 @@ function passes.backward_steps(x, ...)
   retain = E.boolean(retain, false, "backward_steps", "retain_graph")
   ms = milliseconds(ms, 2, "backward_steps")
   local pass = primitives.backward_steps({ x }, { gradient or false }, retain)
-  return setmetatable({ [STATE] = { pass = pass, seconds = ms / 1000 } }, Steps)
+  return setmetatable({ [STATE] = { pass = pass, seconds = ms / 1000, ending = {} } }, Steps)
 end
 
 --- One slice. Returns how many operations are done, and all; nil when nothing is left, so that a `for` ends.
@@ -131,7 +149,7 @@ local function call(self)
   local state = state_of(self, "backward_steps")
   local done, total = primitives.backward_progress(state.pass)
   if done == total then return nil end
-  return primitives.backward_advance(state.pass, state.seconds)
+  return run(state.ending, primitives.backward_advance, state.pass, state.seconds)
 end
 call = core.frame(call)
 function Steps.__call(self) return call(self) end
@@ -139,7 +157,8 @@ function Steps.__call(self) return call(self) end
 --- One slice, of that many milliseconds, or of those in the options.
 function methods.advance(self, ms)
   local state = state_of(self, "advance")
-  return primitives.backward_advance(state.pass, milliseconds(ms, state.seconds * 1000, "advance") / 1000)
+  ms = milliseconds(ms, state.seconds * 1000, "advance")
+  return run(state.ending, primitives.backward_advance, state.pass, ms / 1000)
 end
 
 --- Ends the pass without any change, and frees its memory at once; does nothing the second time.

@@ -1,7 +1,7 @@
 ---@meta _
--- Random numbers. The same seed gives the same numbers as PyTorch on a CPU. Each Lua state has one default generator;
--- the option `generator` selects another. As in PyTorch, filling a view, and the functions …_like of one, draw in the
--- order of the elements in memory.
+-- Random numbers. The same seed gives the same numbers as PyTorch on a CPU; with a generator of the kind "philox", as
+-- PyTorch on a GPU. Each Lua state has one default generator; the option `generator` selects another. As in PyTorch,
+-- filling a view, and the functions …_like of one, draw in the order of the elements in memory.
 
 ---@class heed
 local heed = {}
@@ -10,34 +10,76 @@ local heed = {}
 ---@class heed.Draws
 local Tensor = {}
 
----A random number generator (MT19937, the Mersenne Twister).
+---The stream of a generator: "mt19937", that of PyTorch on a CPU, or "philox", that of PyTorch on a GPU.
+---@alias heed.GeneratorKind "mt19937"|"philox"
+
+---A random number generator.
 ---@class heed.Generator
 local Generator = {}
 
----Makes a generator, for the option `generator` of functions that draw random numbers.
----@param seed? integer by default PyTorch's default seed
+---@class heed.GeneratorOptions
+---@field seed? integer by default PyTorch's default seed
+---@field kind? heed.GeneratorKind by default "mt19937"
+
+---Makes a generator, for the option `generator` of functions that draw random numbers: heed.Generator(7),
+---heed.Generator{seed = 7, kind = "philox"}.
+---@param seed? integer|heed.GeneratorOptions by default PyTorch's default seed
+---@param kind? heed.GeneratorKind|{ kind: heed.GeneratorKind? } by default "mt19937"
 ---@return heed.Generator
 ---@nodiscard
-function heed.Generator(seed) end
+function heed.Generator(seed, kind) end
 
 ---Restarts the generator with a seed.
 ---@param seed integer
 ---@return heed.Generator self
 function Generator:manual_seed(seed) end
 
+---@return heed.GeneratorKind
+---@nodiscard
+function Generator:kind() end
+
+---A new generator with the same kind and state.
+---@return heed.Generator
+---@nodiscard
+function Generator:clone() end
+
+---@class heed.GeneratorPart
+---@field whole integer[] the dimensions of the whole tensor
+---@field first integer[] the index, in the whole, of the first element of the tensors that are drawn
+
+---A copy of a "philox" generator that draws a part of a tensor: rand, randn, dropout and the dropout of attention
+---([..., heads, queries, keys]) give the part the numbers that the whole would have. The generator itself does not
+---change: after all parts set_offset moves it on.
+---@param part heed.GeneratorPart|integer[]
+---@param first? integer[]
+---@return heed.Generator
+---@nodiscard
+function Generator:part(part, first) end
+
+---Where the next draw of a "philox" generator begins, in words of 32 bits.
+---@return integer
+---@nodiscard
+function Generator:get_offset() end
+
+---Moves a "philox" generator.
+---@param offset integer a multiple of 4
+---@return heed.Generator self
+function Generator:set_offset(offset) end
+
 ---The complete state of the generator, as a string of bytes.
 ---@return string
 ---@nodiscard
 function Generator:get_state() end
 
----Restores a state returned by get_state. Raises an error for any other string.
+---Restores a state returned by get_state of a generator of the same kind. Raises an error for any other string.
 ---@param state string
 ---@return heed.Generator self
 function Generator:set_state(state) end
 
 ---Restarts the default generator with a seed.
 ---@param seed integer
-function heed.manual_seed(seed) end
+---@param kind? heed.GeneratorKind|{ kind: heed.GeneratorKind? } by default it keeps its kind
+function heed.manual_seed(seed, kind) end
 
 ---Selects which of PyTorch's two algorithms draws dropout masks. PyTorch chooses by the manufacturer of the processor;
 ---heed's default is "native".

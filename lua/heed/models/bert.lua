@@ -36,6 +36,7 @@ Layer.points = {
 }
 Layer.part_names = { attention = "attn", attention_norm = "ln1", norm = "ln2" }
 Layer.packs = true -- takes packed sequences
+Layer.tp_plan = { up = "colwise", down = "rowwise" }
 
 function Layer:forward(x, options)
   local at = points_of(self)
@@ -112,16 +113,20 @@ end
 
 local FORWARD_OPTIONS = { "attention_mask", "token_type_ids", "kv_lengths", "need_weights", "lengths" }
 
---- The hidden states [..., n, d] of ids [..., n] at positions [n], and the intermediate results of the layers.
-local function hidden_of(self, ids, types, positions, options)
+--- The input [..., n, d] of the first layer for ids [..., n] at positions [n], with these types.
+function Bert:embed(ids, types, positions)
   local at = points_of(self)
   local words = at("embed.hook_embed", (self.word_embeddings(ids)))
   local shape = words.shape
   types = at("embed.hook_token_type_embed", self.token_type_embeddings(types):expand(shape))
   positions = self.position_embeddings(positions):expand(shape)
   local x = words + types + at("embed.hook_pos_embed", positions)
-  x = at("hook_full_embed", (self.dropout(self.embedding_norm(x))))
-  local found = {}
+  return at("hook_full_embed", (self.dropout(self.embedding_norm(x))))
+end
+
+--- The hidden states [..., n, d] of ids [..., n] at positions [n], and the intermediate results of the layers.
+local function hidden_of(self, ids, types, positions, options)
+  local x, found = self:embed(ids, types, positions), {}
   for i, layer in compat.ipairs(self.layers) do
     x, found[i] = layer(x, options)
   end
@@ -164,7 +169,8 @@ function Bert:forward(ids, ...)
       return x:unpack(packed, n)
     end
     local options = { kv_lengths = kv_lengths, need_weights = wanted, key_padding_mask = mask and mask:eq(0) }
-    x, found = hidden_of(self, ids, types or ones(n), core.range(1, n, { dtype = "int64" }), options)
+    local positions = packing.positions_of_shard(n) or core.range(1, n, { dtype = "int64" })
+    x, found = hidden_of(self, ids, types or ones(n), positions, options)
   end
   if wanted then return x, { layers = found } end
   return x
@@ -256,7 +262,7 @@ end
 
 --- Loads a model from a folder (config.json, model.safetensors or its index, vocab.txt) or from a weights file in one.
 --- Returns it in evaluation mode, or nil and a message if files are missing, broken or contradict each other.
-function Bert.load(path, config)
+function Bert.load(path, config, divide)
   local folder, file = loading.find("Bert", path)
   if not folder then return nil, file end
   local c, aliases, further, _, state, model, fine, problem
@@ -273,7 +279,7 @@ function Bert.load(path, config)
   local note = loading.layer_note(c, aliases, state, "^encoder%.layer%.(%d+)%.")
   model, problem = loading.new_model("Bert", Bert, c, state, note)
   if not model then return nil, problem end
-  fine, problem = loading.fill("Bert", model, state, c, loading.renamer(RENAMES), is_ignored, note)
+  fine, problem = loading.fill("Bert", model, state, c, loading.renamer(RENAMES), is_ignored, note, divide)
   if fine then fine, problem = add_encoder(model, folder) end
   if not fine then return nil, problem end
   return model:eval()
@@ -334,4 +340,4 @@ function Bert:encode(...)
   return encode(self, ...)
 end
 
-return E.with_frames(Bert, "forward", "pooled", "encode")
+return E.with_frames(Bert, "embed", "forward", "pooled", "encode")

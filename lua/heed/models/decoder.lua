@@ -15,6 +15,7 @@ local options_of, fail = core.modules.options, E.fail
 
 local Decoder = nn.Module.class "Decoder"
 
+Decoder.tp_plan = { lm_head = "colwise_gather" } -- unless it is tied
 Decoder.part_names = { layers = "blocks", norm = "ln_final" } -- in the names of points
 
 local OPTIONS = {
@@ -75,10 +76,12 @@ end
 local function logits_of(self, ids, options, cache, kept)
   local lengths, n, found = options.lengths, ids.shape[ids.ndim], {}
   local rows = kept and lengths and last_rows(E.class_name(self), lengths, kept)
-  local draft, inner, past, added = begin(self, ids, cache, lengths)
-  local x = self:embed(ids, past[1], positions_of(past, n, lengths))
+  local own = packing.positions_of_shard(n, cache)
+  local draft, inner, past, added
+  if not own then draft, inner, past, added = begin(self, ids, cache, lengths) end
+  local x = self:embed(ids, own and 0 or past[1], own or positions_of(past, n, lengths))
   for i, layer in ipairs(E.entries(self.layers)) do
-    options.cache = inner and inner[i]
+    options.cache = own and cache or inner and inner[i]
     x, found[i] = layer.value(x, options)
   end
   if rows then
@@ -87,7 +90,7 @@ local function logits_of(self, ids, options, cache, kept)
     x = x:narrow(-2, n - kept + 1, kept)
   end
   local logits = self.lm_head(self.norm(x))
-  if cache then caches.commit(cache, draft, added) end
+  if draft then caches.commit(cache, draft, added) end
   return logits, found
 end
 

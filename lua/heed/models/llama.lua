@@ -36,6 +36,7 @@ Layer.points = {
 }
 Layer.part_names = { attention_norm = "ln1", attention = "attn", norm = "ln2" }
 Layer.packs = true -- takes packed sequences
+Layer.tp_plan = { gate = "colwise", up = "colwise", down = "rowwise" }
 
 function Layer:forward(x, options)
   local at = points_of(self)

@@ -7,6 +7,7 @@ local heed_load = require("heed.files").load
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local nn = require "heed.nn"
+local shards = require "heed.parallel.shards"
 local state_dict = require "heed.nn.state_dict"
 local files = core.files
 
@@ -115,9 +116,10 @@ local function misfit(value, target, config, form)
   if not FLOATING[value.dtype] then return ("is %s; it must be a floating-point tensor"):format(value.dtype) end
 end
 
---- The parameter made from a tensor of the file. Transposed matrices are copied, since products with row-major weights
---- are faster.
-local function formed(value, form)
+--- The parameter made from a tensor of the file, or the part {dim =, first =, count =} of it. Transposed matrices are
+--- copied, since products with row-major weights are faster, and so are columns; the file's pages are then free.
+local function formed(whole, form, part)
+  local value = whole
   if form.transposed then value = value.T end
   if form.parts then
     local groups = form.groups or 1
@@ -125,7 +127,11 @@ local function formed(value, form)
     for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
     value = value:reshape(sizes):select(2, form.part):flatten(1, 2)
   end
-  return form.transposed and value:contiguous() or value
+  if part and part.dim then value = value:narrow(part.dim, part.first, part.count) end
+  if not form.transposed and not (part and part.dim ~= 1) then return value end
+  value = value:contiguous()
+  files.forget(whole)
+  return value
 end
 
 --- A note if c.num_hidden_layers differs from the number of layers in a state, else nil. The pattern captures a
@@ -151,13 +157,33 @@ end
 
 local UNCHANGED = {}
 
+--- Divides a model without weights. Returns where its remaining parameters come from, {form =, dim =, first =, count =}
+--- by name. `forms` are those of the whole model.
+local function divided(model, forms, divide)
+  local of_owner, origins = {}, {}
+  state_dict.walk(model, "load", function(name, _, owner, entry)
+    of_owner[owner] = of_owner[owner] or {}
+    of_owner[owner][entry.name] = forms[name]
+  end)
+  if divide(model) ~= model then E.fail "load: divide gave another model; it must change the one that it gets" end
+  state_dict.walk(model, "load", function(name, _, owner, entry)
+    local from = shards.origin(owner, entry.name) or {}
+    local forms_of = of_owner[from.owner or owner]
+    if not forms_of then E.fail("load: divide added %s, which the file does not have", name) end
+    origins[name] = { form = forms_of[entry.name], dim = from.dim, first = from.first, count = from.count }
+    from.owner = nil -- its other parameters can be freed
+  end)
+  return origins
+end
+
 --- Assigns the tensors of `state`, named as in the file, to the model, without copying where possible.
 --- name_in_file(name, config) returns the name of a parameter in the file and its layout there, nil or {transposed =,
 --- part =, parts =, groups =}: part number `part` of `parts` that are stacked along the first dimension, within each of
 --- `groups` groups (1 by default; as many as heads if the file interleaves them). Names with ignored(name) are skipped.
 --- `config` holds settings by name, also for messages. Returns true, or nil and a message that lists everything
---- missing, unexpected or of a wrong shape, after `note` (a string or nil).
-function loading.fill(class, model, state, config, name_in_file, ignored, note)
+--- missing, unexpected or of a wrong shape, after `note` (a string or nil). divide(model), if given, leaves the model
+--- the parts that this rank needs (heed.parallel), before they are read.
+function loading.fill(class, model, state, config, name_in_file, ignored, note, divide)
   local forms, used, problems = {}, {}, {}
   for name, target in compat.pairs(model:state_dict()) do
     E.check_cancel "load"
@@ -178,10 +204,13 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note)
     if note then table.insert(problems, 1, note) end
     return nil, MISFIT:format(class, table.concat(problems, "\n  "))
   end
+  local origins = divide and divided(model, forms, divide) or {}
   local taken = {}
-  for name, of in pairs(forms) do
+  for name in compat.pairs(model:state_dict()) do
     E.check_cancel "load"
-    taken[name] = formed(state[of[1]], of[2])
+    local origin = origins[name]
+    local of = origin and origin.form or forms[name]
+    taken[name] = formed(state[of[1]], of[2], origin)
   end
   model:load_state_dict(taken, { assign = true })
   return true
@@ -221,8 +250,8 @@ local function stop_tokens(class, folder, c)
   return list or false, problem and ("%s.load: generation_config.json: %s"):format(class, problem)
 end
 
---- Makes the function load(path, config) of the decoder class `Class`, named `class`. `about` describes the model: the
---- fields of configs.settings, and
+--- Makes the function load(path, config, divide) of the decoder class `Class`, named `class`. `about` describes the
+--- model: the fields of configs.settings, and
 ---   prefix      an optional prefix of the names in the file
 ---   embedding   the name of the token embeddings' weight in the file
 ---   lm_head     the name of lm_head's weight in the file, without the prefix; "lm_head.weight" by default
@@ -230,7 +259,7 @@ end
 ---   names       names(name, c): as name_in_file in loading.fill
 ---   ignored     as in loading.fill
 function loading.decoder(class, Class, about)
-  return function(path, config)
+  return function(path, config, divide)
     local folder, file = loading.find(class, path)
     if not folder then return nil, file end
     local given, c, aliases, settings, further, stops, state, model, fine, problem
@@ -263,7 +292,7 @@ function loading.decoder(class, Class, about)
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
     for name, value in pairs(c) do settings[aliases[name] or name] = value end
-    fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note)
+    fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note, divide)
     if not fine then return nil, problem end
     return model:eval()
   end

@@ -40,6 +40,13 @@ function packing.positions(lengths, past)
   return core.range(1, ends[#ends], { dtype = "int64" }) - before:repeat_interleave(lengths)
 end
 
+--- In context_parallel: the positions, int64 [n], of the tokens that this rank has, which follow those in a divided
+--- cache; else nil.
+function packing.positions_of_shard(n, cache)
+  local elsewhere = core.modules.redirected()
+  return elsewhere and elsewhere("positions", n, cache) or nil
+end
+
 --- Whether attention has parts in Lua and gradients are recorded, which excludes lengths. (heed.nn.recorded)
 local function records_parts(attention)
   if not core.is_grad_enabled() then return false end
@@ -65,9 +72,9 @@ local function needs_batch(model)
 end
 
 --- The lengths [b] of ids [b, n] if their padding, all of it behind the tokens, can be left out; else nil. mask [b, n]
---- is 0 or false for padding, lengths are [b]; one of them may be nil. Invalid ones give nil.
+--- is 0 or false for padding, lengths are [b]; one of them may be nil. Invalid ones give nil, as does context_parallel.
 function packing.lengths(model, ids, mask, lengths)
-  if ids.ndim ~= 2 or (mask == nil) == (lengths == nil) then return nil end
+  if ids.ndim ~= 2 or (mask == nil) == (lengths == nil) or core.modules.redirected() then return nil end
   local b, n = ids.shape[1], ids.shape[2]
   if mask ~= nil then
     if mask.ndim ~= 2 or mask.shape[1] ~= b or mask.shape[2] ~= n then return nil end

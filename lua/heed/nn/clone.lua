@@ -2,6 +2,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local attached = require "heed.nn.attached"
 local E = require "heed.nn.entries"
 local primitives, Parameter = core.modules, core.nn.Parameter
 local RECORD = E.RECORD
@@ -80,6 +81,11 @@ local function clone(module)
           primitives.put(new, entry.name, primitives.plain(copy_elements(entry.value)))
           keep_flag(entry.value, new[entry.name])
         end
+      end
+      local kept = attached(original)
+      if kept and kept.parallel then
+        attached(new, true).parallel = kept.parallel
+        if kept.parallel.connect then kept.parallel.connect(new) end
       end
     end)
     return new

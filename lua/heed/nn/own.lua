@@ -53,10 +53,23 @@ local function run_or_undo(m, pass, ...)
   error(result[2], 0)
 end
 
---- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners.
+--- Whether nothing inside a built-in module calls Lua: only the module itself has hooks.
+local function is_plain(m)
+  if points.listeners(m) or primitives.holds_own(m) then return false end
+  for _, part in ipairs(E.parts(m)) do
+    if primitives.holds_watched(part.value) then return false end
+  end
+  return true
+end
+
+--- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners, or of any attention
+--- module where a function in Lua computes attention.
 function own.forward(m, x, ...)
-  if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads(m, x, ...) end
+  local elsewhere = primitives.redirected()
+  if elsewhere and points.are_in(m) then return elsewhere("forward", m, x, ...) end
   if hooks.any(m, "points") then return norms.forward(m, x, ...) end
+  if is_plain(m) then return primitives.forward(m, x, ...) end
+  if E.class_name(m) == "MultiHeadAttentionWrapper" then return heads.forward(m, x, ...) end
   if core.is_grad_enabled() and points.are_in(m) then return recorded(m, x, ...) end
   local list = points.listeners(m)
   local pass, wanted, past = primitives.own_pass(list and list.read, list and list.edited, m, x, ...)

@@ -80,7 +80,9 @@ local function run(heads, x, options, need, positions)
   return ys, infos
 end
 
-return function(m, ...)
+local own_heads = { mask_of = mask_of }
+
+function own_heads.forward(m, ...)
   if not primitives.holds_watched(m.heads) then return primitives.forward(m, ...) end
   local given = { primitives.read_forward(m, ...) } -- copies, which no listener can release
   local x, options = given[1], forward_options(given)
@@ -92,3 +94,5 @@ return function(m, ...)
   if not options.need_weights and not options.need_lse then return y end
   return y, stack(infos, options.need_weights)
 end
+
+return own_heads

@@ -137,7 +137,7 @@ end
 
 --- Calls visit(name, tensor, owner, entry) for everything that belongs into a module's state dict, in order: its own
 --- parameters, its persistent buffers, then its parts. A shared tensor is visited under each of its names.
-local function walk(module, method, visit)
+function M.walk(module, method, visit)
   E.walk(module, "", method, nil, function(each, prefix)
     local list = entries(each)
     for _, kind in ipairs { "parameter", "buffer" } do
@@ -155,7 +155,7 @@ end
 --- The state dict of a module; its tensors share the module's memory.
 function M.of(module)
   local names, values = {}, {}
-  walk(module, "state_dict", function(name, tensor)
+  M.walk(module, "state_dict", function(name, tensor)
     names[#names + 1] = name
     values[name] = primitives.plain(tensor)
   end)
@@ -191,7 +191,7 @@ end
 --- the unexpected names, and a list of {name, problem}.
 local function compare(module, state, assign)
   local loads, missing, unexpected, misfits, known = {}, {}, {}, {}, {}
-  walk(module, "load_state_dict", function(name, target, owner, entry)
+  M.walk(module, "load_state_dict", function(name, target, owner, entry)
     local value = M.get(state, name)
     known[name] = true
     if value == nil then

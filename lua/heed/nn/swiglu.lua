@@ -7,6 +7,8 @@ local options, Linear = core.modules.options, core.nn.Linear
 
 local SwiGLU = Module.class "SwiGLU"
 
+SwiGLU.tp_plan = { w1 = "colwise", w3 = "colwise", w2 = "rowwise" }
+
 function SwiGLU:init(...)
   E.check_self(self, "init")
   local NAMES = { "in_features", "hidden_features", "out_features", "bias", "generator" }

@@ -123,7 +123,7 @@ local function load_all(found)
     if type(each.state) ~= "string" then
       E.reject(METHOD, ("'%s'"):format(each.path), each.state, "the state of a generator")
     end
-    core.Generator():set_state(each.state)
+    each.object:clone():set_state(each.state)
   end
   local function copy() state_dict.copy(found.loads) end
   if #found.others > 0 then load_others(found.others, copy) else copy() end

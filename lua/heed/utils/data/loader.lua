@@ -171,7 +171,7 @@ function methods.prepare(values, state)
     E.fail("%s: the state is of a loader with%s a generator; this one has %s", method, generator == nil and "out" or "",
       values.generator and "one" or "none")
   end
-  object.check_state(generator, method)
+  object.check_state(generator, values.generator, method)
   local epoch = running and epoch_of(values, state, length) or nil
   return function()
     if generator ~= nil then values.generator:set_state(generator) end

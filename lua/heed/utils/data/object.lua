@@ -107,11 +107,11 @@ function M.check_generator(value, method)
   return value
 end
 
---- Raises unless the value is the state of a generator or nil.
-function M.check_state(value, method)
+--- Raises unless the value is a state of that generator or nil.
+function M.check_state(value, generator, method)
   if value == nil then return end
   if type(value) ~= "string" then E.reject(method, "state.generator", value, "the state of a generator") end
-  core.Generator():set_state(value)
+  generator:clone():set_state(value)
 end
 
 --- The index from 1 of item i of n; negative indices count from the last.

@@ -118,7 +118,7 @@ function methods.prepare(values, state)
     E.fail("%s: the state is of Tokens with%s a generator; these have %s", method, generator == nil and "out" or "",
       values.generator and "one" or "none")
   end
-  object.check_state(generator, method)
+  object.check_state(generator, values.generator, method)
   return function()
     if generator ~= nil then values.generator:set_state(generator) end
     values.position = math.floor(position)
