@@ -40,6 +40,7 @@ void heed__attention_begin_dropout(heed__attention_plan *p) {
   int64_t shape[HEED_MAX_DIMS];
   const int ndim = shape_of_weights(p, shape);
   heed__dropout_begin(&p->dropout, p->context, o->generator, o->dropout_p, ndim, shape);
+  if (p->dropout.counted) p->dropout.words.kernel = heed__kernels_of(p->context)->philox;
   p->drawing = true;
 }
 

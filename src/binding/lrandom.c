@@ -105,6 +105,11 @@ static heed_generator *push_clone(lua_State *L, const char *function) {
   return made;
 }
 
+static int generator_kind(lua_State *L) {
+  lua_pushstring(L, kind_names[heed_generator_kind_of(check_generator(L, "kind"))]);
+  return 1;
+}
+
 static int generator_clone(lua_State *L) {
   lheed_begin(L);
   push_clone(L, "clone");
@@ -383,6 +388,7 @@ void lheed_open_random(lua_State *L) {
       {"manual_seed", generator_seed},
       {"get_state", generator_get_state},
       {"set_state", generator_set_state},
+      {"kind", generator_kind},
       {"clone", generator_clone},
       {"part", generator_part},
       {"get_offset", generator_get_offset},

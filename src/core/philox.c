@@ -8,17 +8,11 @@
 
 /* ---- Blocks ---- */
 
-#define MULTIPLIER_0 0xd2511f53u
-#define MULTIPLIER_2 0xcd9e8d57u
-#define KEY_STEP_0   0x9e3779b9u
-#define KEY_STEP_1   0xbb67ae85u
-enum { ROUNDS = 10 };
-
 /* In local variables, so that the processor overlaps blocks that follow each other: 1.8 ns a word. */
 static inline void compute_block(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t key0,
                                  uint32_t key1, uint32_t *out) {
-  for (int r = 0; r < ROUNDS; r++, key0 += KEY_STEP_0, key1 += KEY_STEP_1) {
-    const uint64_t a = (uint64_t)MULTIPLIER_0 * c0, b = (uint64_t)MULTIPLIER_2 * c2;
+  for (int r = 0; r < HEED__PHILOX_ROUNDS; r++, key0 += HEED__PHILOX_STEP_0, key1 += HEED__PHILOX_STEP_1) {
+    const uint64_t a = (uint64_t)HEED__PHILOX_MULTIPLIER_0 * c0, b = (uint64_t)HEED__PHILOX_MULTIPLIER_2 * c2;
     c0 = (uint32_t)(b >> 32) ^ c1 ^ key0;
     c1 = (uint32_t)b;
     c2 = (uint32_t)(a >> 32) ^ c3 ^ key1;
@@ -34,11 +28,11 @@ void heed__philox_block(const uint32_t counter[4], const uint32_t key[2], uint32
   compute_block(counter[0], counter[1], counter[2], counter[3], key[0], key[1], out);
 }
 
-/* The blocks of n threads. */
-static void compute_blocks(const heed__counted *c, uint64_t thread, int64_t n, uint32_t *restrict out) {
-  for (int64_t i = 0; i < n; i++, thread++)
-    compute_block((uint32_t)c->block, (uint32_t)(c->block >> 32), (uint32_t)thread, (uint32_t)(thread >> 32),
-                  c->key[0], c->key[1], out + 4 * i);
+void heed__philox_blocks(uint32_t *restrict out, const uint32_t *key, uint64_t block, uint64_t thread,
+                         size_t n) {
+  for (size_t i = 0; i < n; i++, thread++)
+    compute_block((uint32_t)block, (uint32_t)(block >> 32), (uint32_t)thread, (uint32_t)(thread >> 32),
+                  key[0], key[1], out + 4 * i);
 }
 
 void heed__counted_words(const heed__counted *c, uint64_t first, int64_t n, uint32_t *out) {
@@ -49,7 +43,7 @@ void heed__counted_words(const heed__counted *c, uint64_t first, int64_t n, uint
     uint32_t block[4 * BATCH];
     const int64_t whole = c->lanes == 4 && skip == 0 ? n / 4 : 0;
     const int64_t count = whole > 0 ? whole : heed__min((skip + n + c->lanes - 1) / c->lanes, BATCH);
-    compute_blocks(c, thread, count, whole > 0 ? out : block);
+    c->kernel(whole > 0 ? out : block, c->key, c->block, thread, (size_t)count);
     thread += (uint64_t)count;
     if (whole > 0) {
       out += 4 * whole;
@@ -139,6 +133,7 @@ void heed__counted_begin(heed__counted *c, heed_generator *g, int lanes, int ndi
   const uint64_t block = (g->offset + 3) / 4;
   *c = (heed__counted){.key = {(uint32_t)g->seed, (uint32_t)(g->seed >> 32)},
                        .block = block,
+                       .kernel = heed__philox_blocks,
                        .ndim = ndim,
                        .part = g->part_ndim > 0};
   for (int d = 0; d < ndim; d++) {

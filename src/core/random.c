@@ -406,14 +406,14 @@ bool heed__dropout_apply(heed__dropout *d, float *out, const float *x, int64_t n
 }
 
 void heed__dropout_at(const heed__dropout *d, float *out, const float *x, uint64_t first, int64_t n) {
-  enum { PIECE = 256 };
-  const uint64_t least = d->least;
-  const uint32_t scale = heed__bits_of_float(d->scale);
+  enum { PIECE = 512 };
+  const uint32_t kept = (uint32_t)(d->least - 1), scale = heed__bits_of_float(d->scale);
   uint32_t word[PIECE];
+  for (int64_t i = 0; d->least == 0 && i < n; i++) out[i] = x[i] * 0.0f;
+  if (d->least == 0) return;
   for (int64_t count; n > 0; out += count, x += count, first += (uint64_t)count, n -= count) {
     count = n < PIECE ? n : PIECE;
-    if (least > 0) heed__counted_words(&d->words, first, count, word);
-    for (int64_t i = 0; i < count; i++)
-      out[i] = least > 0 ? dropped(x[i], word[i], least, scale) : x[i] * 0.0f;
+    heed__counted_words(&d->words, first, count, word);
+    for (int64_t i = 0; i < count; i++) out[i] = x[i] * heed__float_of_bits(word[i] <= kept ? scale : 0);
   }
 }

@@ -36,6 +36,7 @@ bool heed__draw_normal(heed_generator *g, heed__normal_transform *transform, dou
 typedef struct heed__counted {
   uint32_t key[2];
   uint64_t block;
+  heed__philox_kernel *kernel; /* initially core's; callers above may set a faster one */
   int lanes;
   int ndim; /* of the tensor that is drawn */
   bool part;

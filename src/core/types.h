@@ -113,6 +113,21 @@ typedef enum heed__cpu {
 #undef X
 } heed__cpu;
 
+/* ---- Philox4x32-10 ---- */
+
+#define HEED__PHILOX_MULTIPLIER_0 0xd2511f53u
+#define HEED__PHILOX_MULTIPLIER_2 0xcd9e8d57u
+#define HEED__PHILOX_STEP_0       0x9e3779b9u /* of the key, after each round */
+#define HEED__PHILOX_STEP_1       0xbb67ae85u
+enum { HEED__PHILOX_ROUNDS = 10 };
+
+/* The blocks of four words with the counters (block, thread), (block, thread + 1) …, n of them; key has two
+ * words. */
+typedef void heed__philox_kernel(uint32_t *out, const uint32_t *key, uint64_t block, uint64_t thread,
+                                 size_t n);
+/** The one of core, 1.8 ns a word; the vector kernels take a third of that. (philox.c) */
+void heed__philox_blocks(uint32_t *out, const uint32_t *key, uint64_t block, uint64_t thread, size_t n);
+
 /* ---- Normal numbers ---- */
 
 /* Turns n uniform numbers in [0, 1) into normal ones, in blocks: x[j] and x[j + half a block] give two. n is

@@ -63,7 +63,14 @@ static heed_status break_group(dist_group *g, heed_status status) {
   return status;
 }
 
-heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int count) {
+static heed_status time_is_up(dist_group *g, dist_call call) {
+  char seconds[32], who[160];
+  seconds_text(seconds, sizeof seconds, g->d->timeout);
+  return dist_fail(g->d, HEED_LIMIT, "%s (number %lld): after %s seconds %s come to it", dist_names[call],
+                   (long long)g->calls, seconds, dist_call_roll(g, who, sizeof who));
+}
+
+static heed_status wait_for(dist_group *g, dist_call call, transport_request *r, int count) {
   dist *d = g->d;
   double begin = 0, look = 0;
   for (int i = 0; i < count;) {
@@ -82,17 +89,21 @@ heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int c
     if (now >= look) {
       const heed_status status = heed_check_stop(d->context, dist_names[call]);
       if (status) return break_group(g, dist_failed(d, status));
-      char text[32];
-      if (now - begin >= d->timeout)
-        return break_group(
-            g, dist_fail(d, HEED_LIMIT, "%s (number %lld): after %s seconds not all ranks have come to it",
-                         dist_names[call], (long long)g->calls, seconds_text(text, sizeof text, d->timeout)));
+      if (now - begin >= d->timeout) return break_group(g, time_is_up(g, call));
+      dist_answer(d);
       look = now + LOOK;
     }
     dist_poll(d); /* another rank may have to send all of a message before it comes here */
     transport_yield();
   }
   return HEED_OK;
+}
+
+heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int count) {
+  dist_set_waiting(g->d, g);
+  const heed_status status = wait_for(g, call, r, count);
+  dist_set_waiting(g->d, NULL);
+  return status;
 }
 
 /* ---- Agreeing ---- */
@@ -195,6 +206,7 @@ heed_status dist_agree(dist_group *g, dist_call call, int64_t detail, const heed
 /* Completes a group whose communicator is set. */
 static heed_status open_group(dist *d, dist_group *g) {
   g->d = d;
+  g->number = ++d->groups;
   const heed_status status =
       heed_tensor_new(d->context, HEED_INT64, 2, (int64_t[]){g->comm.size, FIELDS}, &g->records);
   return status ? dist_failed(d, status) : HEED_OK;
@@ -214,7 +226,8 @@ heed_status dist_init(dist *d, dist_group *world) {
   heed_status status = open_group(d, world);
   if (!status) status = dist_agree(world, DIST_INIT, (int64_t)heed_version_number() * 2 + d->check, NULL);
   world->calls = 0; /* a script counts from its own first call */
-  return status ? status : open_headers(d, world);
+  if (!status) status = open_headers(d, world);
+  return status || !d->check ? status : dist_open_roll(d, world);
 }
 
 heed_status dist_split(dist_group *g, int color, int key, dist_group *out) {

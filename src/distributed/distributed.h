@@ -49,7 +49,9 @@ typedef struct dist {
   double timeout;                /* seconds that a rank waits for the others */
   bool check;                    /* ranks agree before each call */
   bool open;                     /* between dist_init and dist_end */
+  int64_t groups;                /* made so far; all ranks make them together */
   struct dist_request *requests; /* in flight */
+  struct dist_roll *roll;        /* NULL: ranks do not agree */
   struct {
     int64_t calls, bytes; /* bytes that this rank sent to others */
   } counts[DIST_KINDS];
@@ -61,6 +63,7 @@ typedef struct dist_group {
   transport_comm comm;
   transport_comm headers; /* for the headers of messages; empty if ranks do not agree */
   heed_tensor *records;   /* what the ranks tell each other in an agreement */
+  int64_t number;         /* of the group: the same on all its ranks */
   int64_t calls;          /* that all ranks make, so far */
   int64_t sent;           /* messages, so far */
   char broken[256];       /* the error of a call that was stopped halfway; "": none */
@@ -92,6 +95,18 @@ heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int c
  * and shape must be the same everywhere. detail: an op, a root. Errors: ARGUMENT (a rank does something else;
  * all ranks get this error, and the group stays usable), CANCELLED, LIMIT. */
 heed_status dist_agree(dist_group *g, dist_call call, int64_t detail, const heed_tensor *x);
+
+/* ---- Who has not come (roll.c) ---- */
+
+/** Called by all ranks, before the first call of a roll. */
+heed_status dist_open_roll(dist *d, const dist_group *world);
+/** Notes that this rank waits in the current call of g, or, for NULL, in none. */
+void dist_set_waiting(dist *d, const dist_group *g);
+/** Answers the ranks that call the roll. Part of every loop that waits. */
+void dist_answer(dist *d);
+/** Asks the other ranks of g whether they wait in the current call, and writes who does not to text: "rank 3
+ * has not", "ranks 2 and 3 have not"; "not all ranks have" if that is not known. Takes up to a second. */
+const char *dist_call_roll(dist_group *g, char *text, size_t size);
 
 /* ---- Collectives (collectives.c) ---- */
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* An MPI_Comm and an MPI_Request are pointers in Open MPI, ints in MPICH. */
@@ -70,6 +71,7 @@ _Noreturn void transport_abort(const char *message, int code) {
   fflush(stdout);
   fprintf(stderr, "%s\n", message);
   fflush(stderr);
+  nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL); /* launchers lose what they have not read */
   MPI_Abort(MPI_COMM_WORLD, code);
   _exit(code);
 }
@@ -184,6 +186,16 @@ bool transport_broadcast(transport *t, const transport_comm *comm, void *data, i
   int count;
   return begin_type(t, bytes, &type, &count) &&
          end_type(t, MPI_Ibcast(data, count, type, root, comm_of(comm), &r), &type, &r, out);
+}
+
+bool transport_take(transport *t, const transport_comm *comm, void *data, int64_t bytes, int tag, int *from) {
+  int there = 0;
+  MPI_Status status;
+  *from = -1;
+  if (!check(t, MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_of(comm), &there, &status))) return false;
+  if (!there) return true;
+  *from = status.MPI_SOURCE;
+  return check(t, MPI_Recv(data, (int)bytes, MPI_BYTE, *from, tag, comm_of(comm), MPI_STATUS_IGNORE));
 }
 
 bool transport_test(transport *t, transport_request *r, bool *done) {

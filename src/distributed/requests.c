@@ -208,6 +208,7 @@ heed_status dist_await(dist_request *r) {
       continue;
     }
     look = now + 0.0005;
+    dist_answer(d);
     if ((status = heed_check_stop(d->context, name_of(r)))) return dist_failed(d, status);
     if (now - begin >= d->timeout) {
       const long tenths = (long)(d->timeout * 10 + 0.5);

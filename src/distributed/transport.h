@@ -60,6 +60,9 @@ bool transport_all_to_all(transport *t, const transport_comm *comm, const void *
                           void *received, transport_request *out);
 bool transport_broadcast(transport *t, const transport_comm *comm, void *data, int64_t bytes, int root,
                          transport_request *out);
+/** Takes the next message with this tag, from any rank, if one has come: stores it and its sender, else -1.
+ */
+bool transport_take(transport *t, const transport_comm *comm, void *data, int64_t bytes, int tag, int *from);
 /** Whether the operation has ended; advances all others as well. */
 bool transport_test(transport *t, transport_request *r, bool *done);
 

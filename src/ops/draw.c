@@ -281,6 +281,7 @@ static heed_status drop(heed_context *ctx, const char *function, heed_generator 
   if (p > 0 && x->numel > 0) { /* otherwise not even a seed is drawn */
     heed__dropout stream;
     heed__dropout_begin(&stream, ctx, keep_generator(&d, ctx, g), p, x->ndim, d.result.tensor->shape);
+    if (counted) stream.words.kernel = heed__kernels_of(ctx)->philox;
     if (!(counted ? heed__counted_drop(ctx, &stream, d.result.tensor)
                   : heed__dropout_apply(&stream, drawn_floats(&d), drawn_floats(&d), x->numel)))
       status = heed__stopped(ctx, function);

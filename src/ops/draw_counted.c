@@ -1,7 +1,5 @@
 /* Random tensors from a PHILOX generator: what torch.cuda draws with a thread for each element. Rows along
  * the last dimension are drawn one by one, since those of a part lie apart in the whole. */
-#include <math.h>
-
 #include "draw.h"
 
 enum { PIECE = 128 }; /* elements that are drawn together */
@@ -11,7 +9,8 @@ typedef struct kind {
   int each, lanes;
   void (*set)(const struct kind *kind, void *out, const uint32_t *words, int64_t n);
   size_t element;
-  double from, to; /* or mean and standard deviation */
+  const heed__kernels *kernels; /* set_normal's */
+  double from, to;              /* or mean and standard deviation */
   int64_t low;
   uint64_t range; /* 0: 2^64 */
 } kind;
@@ -43,6 +42,7 @@ static heed_status draw(heed_context *ctx, const char *function, heed_generator 
   const heed_status status = heed__check_part(ctx, function, "the result", g, x->ndim, x->shape);
   if (status != HEED_OK || x->numel == 0) return status;
   heed__counted_begin(&c, g, k->lanes, x->ndim, x->shape);
+  c.kernel = heed__kernels_of(ctx)->philox;
   return fill(ctx, &c, k, x) ? HEED_OK : heed__stopped(ctx, function);
 }
 
@@ -64,15 +64,15 @@ static void set_chances(const kind *k, void *out, const uint32_t *words, int64_t
   for (int64_t i = 0; i < n; i++) x[i] = heed__counted_float(words[i]);
 }
 
-/* The sine of the pair that curand computes, in double; a GPU's fast functions differ by up to 1e-6. */
+/* The sine of the pair that curand computes; a GPU's fast functions differ by up to 1e-6. */
 static void set_normal(const kind *k, void *out, const uint32_t *words, int64_t n) {
   const float turn = 0x1p-32f * 6.28318530717958647692f;
-  float *x = out;
+  float u[PIECE], v[PIECE];
   for (int64_t i = 0; i < n; i++) {
-    const double u = (double)heed__counted_float(words[2 * i]);
-    const double v = (double)((float)words[2 * i + 1] * turn + turn / 2);
-    x[i] = (float)(sin(v) * sqrt(-2 * log(u)) * k->to + k->from);
+    u[i] = heed__counted_float(words[2 * i]);
+    v[i] = (float)words[2 * i + 1] * turn + turn / 2;
   }
+  k->kernels->normal_sine(out, u, v, (size_t)n, (float)k->to, (float)k->from);
 }
 
 static void set_integers(const kind *k, void *out, const uint32_t *words, int64_t n) {
@@ -93,8 +93,13 @@ heed_status heed__counted_uniform(heed_context *ctx, const char *function, heed_
 
 heed_status heed__counted_normal(heed_context *ctx, const char *function, heed_generator *g, double mean,
                                  double std, const heed_tensor *x) {
-  const kind k = {
-      .each = 2, .lanes = 2, .set = set_normal, .element = sizeof(float), .from = mean, .to = std};
+  const kind k = {.each = 2,
+                  .lanes = 2,
+                  .set = set_normal,
+                  .element = sizeof(float),
+                  .kernels = heed__kernels_of(ctx),
+                  .from = mean,
+                  .to = std};
   return draw(ctx, function, g, &k, x);
 }
 

@@ -1,6 +1,8 @@
 /* PHILOX generators: published vectors, any division of the words, states, parts. tests/spec/philox_spec.lua
  * compares with torch.cuda. */
-#include "support.h"
+#include "tables.h"
+
+#include <math.h>
 
 /* ---- Blocks ---- */
 
@@ -22,6 +24,58 @@ static void blocks_are_those_of_random123(void **state) {
     uint32_t out[4];
     heed__philox_block(vectors[i].counter, vectors[i].key, out);
     assert_memory_equal(out, vectors[i].block, sizeof out);
+  }
+}
+
+/* Around the widths of vectors, also where the number of the thread carries into its upper half. */
+static void every_table_computes_the_same_blocks(void **state) {
+  enum { MOST = 100 };
+  static const uint64_t threads[] = {0, 3, ((uint64_t)1 << 32) - 40, UINT64_MAX - 20};
+  const uint32_t key[] = {0x9abcdef0, 0x12345678};
+  const heed__kernels *kernels;
+  (void)state;
+  for (int table = 0; (kernels = table_at(table)); table++) {
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+      for (size_t n = 0; n <= MOST; n++) {
+        uint32_t out[4 * MOST + 1], wanted[4];
+        out[4 * n] = 77;
+        kernels->philox(out, key, ((uint64_t)5 << 32) + 2, threads[t], n);
+        assert_int_equal(out[4 * n], 77);
+        for (size_t i = 0; i < n; i++) {
+          const uint64_t thread = threads[t] + i;
+          heed__philox_block((const uint32_t[]){2, 5, (uint32_t)thread, (uint32_t)(thread >> 32)}, key,
+                             wanted);
+          assert_memory_equal(out + 4 * i, wanted, sizeof wanted);
+        }
+      }
+    }
+  }
+}
+
+/* Against double precision, and the same in every table. */
+static void normal_numbers_are_those_of_box_and_muller(void **state) {
+  enum { MOST = 70 };
+  float u[MOST], v[MOST], first[MOST], out[MOST + 1];
+  const heed__kernels *kernels;
+  uint32_t seed = 4;
+  (void)state;
+  for (size_t i = 0; i < MOST; i++) {
+    u[i] = i == 0 ? 1.0f : i == 1 ? 0x1p-33f : heed__counted_float(next_random(&seed) >> (i % 24));
+    v[i] = 6.2831855f * heed__counted_float(next_random(&seed));
+  }
+  heed__kernels_scalar.normal_sine(first, u, v, MOST, 1.5f, 0.25f);
+  for (size_t i = 0; i < MOST; i++) {
+    const double wanted = 0.25 + 1.5 * sqrt(-2 * log((double)u[i])) * sin((double)v[i]);
+    if (fabs((double)first[i] - wanted) > 2e-6)
+      fail_msg("number %d is %.9g; it must be %.9g", (int)i + 1, (double)first[i], wanted);
+  }
+  for (int table = 0; (kernels = table_at(table)); table++) {
+    for (size_t n = 0; n <= MOST; n++) {
+      out[n] = 77;
+      kernels->normal_sine(out, u, v, n, 1.5f, 0.25f);
+      assert_memory_equal(out, first, n * sizeof *out);
+      assert_true(out[n] == 77);
+    }
   }
 }
 
@@ -168,6 +222,8 @@ static void invalid_parts_and_offsets_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_are_those_of_random123),
+      cmocka_unit_test(every_table_computes_the_same_blocks),
+      cmocka_unit_test(normal_numbers_are_those_of_box_and_muller),
       TEST(words_do_not_depend_on_how_they_are_divided),
       TEST(single_draws_are_the_words_of_subsequence_0),
       TEST(dropout_uses_as_many_lanes_as_divide_the_elements),

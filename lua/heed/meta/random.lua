@@ -34,6 +34,10 @@ function heed.Generator(seed, kind) end
 ---@return heed.Generator self
 function Generator:manual_seed(seed) end
 
+---@return heed.GeneratorKind
+---@nodiscard
+function Generator:kind() end
+
 ---A new generator with the same kind and state.
 ---@return heed.Generator
 ---@nodiscard

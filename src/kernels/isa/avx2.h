@@ -186,6 +186,22 @@ static inline vint v_sub_int(vint a, vint b) {
 static inline vint v_and_int(vint a, vint b) {
   return _mm256_and_si256(a, b);
 }
+static inline vint v_xor_int(vint a, vint b) {
+  return _mm256_xor_si256(a, b);
+}
+/* The upper halves of the products of unsigned lanes; *low receives the lower halves. */
+static inline vint v_mul_halves(vint a, uint32_t b, vint *low) {
+  const __m256i factor = _mm256_set1_epi32((int)b);
+  const __m256i even = _mm256_mul_epu32(a, factor), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), factor);
+  *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+  return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+static inline vint v_load_int(const uint32_t *p) {
+  return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
+static inline void v_store_int(uint32_t *p, vint x) {
+  _mm256_storeu_si256((__m256i *)(void *)p, x);
+}
 static inline vint v_shift_right(vint x, int count) {
   return _mm256_srai_epi32(x, count);
 }

@@ -182,6 +182,21 @@ static inline vint v_sub_int(vint a, vint b) {
 static inline vint v_and_int(vint a, vint b) {
   return _mm512_and_si512(a, b);
 }
+static inline vint v_xor_int(vint a, vint b) {
+  return _mm512_xor_si512(a, b);
+}
+static inline vint v_mul_halves(vint a, uint32_t b, vint *low) {
+  const __m512i factor = _mm512_set1_epi32((int)b);
+  const __m512i even = _mm512_mul_epu32(a, factor), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), factor);
+  *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+  return _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+}
+static inline vint v_load_int(const uint32_t *p) {
+  return _mm512_loadu_si512(p);
+}
+static inline void v_store_int(uint32_t *p, vint x) {
+  _mm512_storeu_si512(p, x);
+}
 static inline vint v_shift_right(vint x, int count) {
   return _mm512_srai_epi32(x, (unsigned)count);
 }

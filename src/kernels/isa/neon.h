@@ -174,6 +174,23 @@ static inline vint v_sub_int(vint a, vint b) {
 static inline vint v_and_int(vint a, vint b) {
   return vandq_s32(a, b);
 }
+static inline vint v_xor_int(vint a, vint b) {
+  return veorq_s32(a, b);
+}
+static inline vint v_mul_halves(vint a, uint32_t b, vint *low) {
+  const uint32x4_t x = vreinterpretq_u32_s32(a);
+  const uint32x2_t factor = vdup_n_u32(b);
+  const uint32x4_t first = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(x), factor));
+  const uint32x4_t second = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(x), factor));
+  *low = vreinterpretq_s32_u32(vuzp1q_u32(first, second));
+  return vreinterpretq_s32_u32(vuzp2q_u32(first, second));
+}
+static inline vint v_load_int(const uint32_t *p) {
+  return vreinterpretq_s32_u32(vld1q_u32(p));
+}
+static inline void v_store_int(uint32_t *p, vint x) {
+  vst1q_u32(p, vreinterpretq_u32_s32(x));
+}
 static inline vint v_shift_right(vint x, int count) {
   return vshlq_s32(x, vdupq_n_s32(-count));
 }

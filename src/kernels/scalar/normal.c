@@ -60,3 +60,11 @@ void heed__scalar_normal(float *x, size_t n, float std, float mean) {
     }
   }
 }
+
+void heed__scalar_normal_sine(float *out, const float *u, const float *v, size_t n, float std, float mean) {
+  for (size_t i = 0; i < n; i++) {
+    float cosine, sine;
+    circle_of(v[i], &cosine, &sine);
+    out[i] = fused(sqrtf(-2.0f * log_of(u[i])) * sine, std, mean);
+  }
+}

@@ -11,6 +11,10 @@ void KERNEL(normal)(float *x, size_t n, float std, float mean) {
   heed__kernels_avx2.normal(x, n, std, mean);
 }
 
+void KERNEL(normal_sine)(float *out, const float *u, const float *v, size_t n, float std, float mean) {
+  heed__kernels_avx2.normal_sine(out, u, v, n, std, mean);
+}
+
 #else
 
 V_INLINE vfloat normal_log(vfloat x) {
@@ -66,6 +70,26 @@ void KERNEL(normal)(float *x, size_t n, float std, float mean) {
       v_store(x + j + HALF, v_fma(v_mul(radius, sine), v_set(std), v_set(mean)));
     }
   }
+}
+
+V_INLINE vfloat normal_of_pair(vfloat u, vfloat v, float std, float mean) {
+  vfloat cosine, sine;
+  normal_circle(v, &cosine, &sine);
+  return v_fma(v_mul(v_sqrt(v_mul(v_set(-2.0f), normal_log(u))), sine), v_set(std), v_set(mean));
+}
+
+void KERNEL(normal_sine)(float *out, const float *u, const float *v, size_t n, float std, float mean) {
+  size_t i = 0;
+  for (; n - i >= V_LANES; i += V_LANES)
+    v_store(out + i, normal_of_pair(v_load(u + i), v_load(v + i), std, mean));
+  if (i == n) return;
+  float last_u[V_LANES] = {0}, last_v[V_LANES] = {0};
+  for (size_t j = i; j < n; j++) {
+    last_u[j - i] = u[j];
+    last_v[j - i] = v[j];
+  }
+  v_store(last_u, normal_of_pair(v_load(last_u), v_load(last_v), std, mean));
+  for (size_t j = i; j < n; j++) out[j] = last_u[j - i];
 }
 
 #endif

@@ -15,6 +15,7 @@ HEED__DECLARE_KERNELS
 #include "lowp.h"
 #include "normal.h"
 #include "pass.h"
+#include "philox.h"
 #include "rows.h"
 #include "steps.h"
 
