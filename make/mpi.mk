@@ -38,5 +38,12 @@ MPI_SPECS ?= $(sort $(wildcard tests/mpi/*.lua tests/mpi/jobs/*_spec.lua))
 run-mpi: all
 	@MPIRUN='$(MPIRUN)' RANKS='$(RANKS)' scripts/dev/run_mpi_tests.sh $(BUILD) $(MPI_SPECS)
 
-INSTALLING += test-mpi
+# Without the examples, which would take minutes. What MPI itself does not free is not looked for.
+## runs them with 2 ranks under the address and undefined-behaviour sanitizers, in build/asan
+sanitize-mpi: needs = build test mpi
+sanitize-mpi: runs = run-mpi
+sanitize-mpi: settings = $(sanitizing) MPI=1 RANKS=2 MPI_SPECS='$(filter-out %examples_spec.lua,$(MPI_SPECS))'
+sanitize-mpi: environment = ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
+
+INSTALLING += test-mpi sanitize-mpi
 .PHONY: run-mpi

@@ -29,8 +29,9 @@ run-luas:
 ## runs the tests under the address and undefined-behaviour sanitizers, in build/asan
 sanitize asan ubsan: needs = build test
 sanitize asan ubsan: runs = run-test
-sanitize asan ubsan: settings = BUILD=$(BUILD)/asan DEBUG=1 \
+sanitizing = BUILD=$(BUILD)/asan DEBUG=1 \
   CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+sanitize asan ubsan: settings = $(sanitizing)
 sanitize asan ubsan: environment = ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
   SANDBOX_SECONDS=5 TEST_OPTIONS=--exclude-tags=plain
 
@@ -128,7 +129,7 @@ texts:
 
 # Targets with "N passed, N failed" at their end.
 NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz lint test-amalgamation test-blas test-files test-hosts \
-  test-install test-browser test-mpi
+  test-install test-browser test-mpi sanitize-mpi
 ## runs all test targets for hours: without the samples of .ci/run, with more random calls and damaged files
 nightly: model
 	@failed=; for target in $(NIGHTLY); do echo "==== $$target ===="; \

@@ -59,19 +59,19 @@ static void keep_drawn(const heed__attention_plan *p, const heed__attention_task
   }
 }
 
-static void fill(float *x, int64_t n, float value) {
+static void set_factors(float *x, int64_t n, float value) {
   for (int64_t i = 0; i < n; i++) x[i] = value;
 }
 
 /* The factors of the next keys of row i, at most n; returns their number. Those of keys before and behind the
  * ones that the row sees are not drawn, but 0. */
-static int64_t draw_counted(const heed__attention_plan *p, const heed__attention_task *t, int64_t head,
-                            int64_t i, int64_t key, int64_t n, float *out) {
+static int64_t draw_keys(const heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+                         int64_t i, int64_t key, int64_t n, float *out) {
   int64_t first, last;
   heed__attention_bounds(t, i, &first, &last);
   const bool seen = key >= first && key < last;
   n = heed__min(n, (key < first ? first : seen ? last : t->key_length) - key);
-  fill(out, n, seen ? 1.0f : 0.0f);
+  set_factors(out, n, seen ? 1.0f : 0.0f);
   if (!seen) return n;
   const uint64_t row = heed__counted_row(&p->dropout.words, head * p->most_queries + i);
   heed__dropout_at(&p->dropout, out, out, row + (uint64_t)key, n);
@@ -79,7 +79,7 @@ static int64_t draw_counted(const heed__attention_plan *p, const heed__attention
 }
 
 /* Draws the factors of a task from element *drawn on; false if it stopped at a yield point. */
-static bool draw_factors(heed__attention_plan *p, const heed__attention_task *t, int64_t head,
+static bool draw_mask(heed__attention_plan *p, const heed__attention_task *t, int64_t head,
                          float *dropout_mask, const heed__pace *pace, int64_t *drawn) {
   const int64_t keys = t->key_length, count = (t->last - t->first) * keys;
   for (int64_t unchecked = 0, n; *drawn < count; *drawn += n) {
@@ -91,9 +91,9 @@ static bool draw_factors(heed__attention_plan *p, const heed__attention_task *t,
     n = heed__min(count - *drawn, HEED__DRAWN_WHOLE);
     if (p->dropout.counted) {
       const int64_t row = heed__quotient(*drawn, keys);
-      n = draw_counted(p, t, head, t->first + row, *drawn - row * keys, n, next);
+      n = draw_keys(p, t, head, t->first + row, *drawn - row * keys, n, next);
     } else {
-      fill(next, n, 1.0f);
+      set_factors(next, n, 1.0f);
       (void)!heed__dropout_apply(&p->dropout, next, next, n); /* never stops within HEED__DRAWN_WHOLE */
     }
     unchecked += n;
@@ -105,7 +105,7 @@ bool heed__attention_draw(heed__attention_plan *p, const heed__attention_task *t
                           float *dropout_mask, const heed__pace *pace, int64_t *position) {
   if (*position > 0 && *position < HEED__DRAWING) return true;
   int64_t drawn = *position > 0 ? *position - HEED__DRAWING : 0;
-  if (!draw_factors(p, t, head, dropout_mask, pace, &drawn)) {
+  if (!draw_mask(p, t, head, dropout_mask, pace, &drawn)) {
     *position = HEED__DRAWING + drawn;
     return false;
   }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The sizes of the leading dimensions; those before the heads are 1 if an item of the batch is chosen. */
-static int leading_sizes(const heed_mask *m, int64_t item, int64_t *shape) {
+static int leading_shape(const heed_mask *m, int64_t item, int64_t *shape) {
   int ndim = 0;
   (void)heed__mask_broadcast(m, &ndim, shape);
   for (int d = 0; item >= 0 && d < ndim - 1; d++) shape[d] = 1;
@@ -31,7 +31,7 @@ static heed_status find_intervals(const heed_mask *m, const char *function, cons
   heed_context *ctx = m->context;
   const int64_t most = heed__mask_most(m);
   int64_t shape[HEED_MAX_DIMS + 3], items = 1, lead[HEED_MAX_DIMS] = {0};
-  const int ndim = leading_sizes(m, part->item, shape);
+  const int ndim = leading_shape(m, part->item, shape);
   if (ndim + 3 > HEED_MAX_DIMS)
     return heed__fail(ctx, HEED_SHAPE, "%s: the mask has %d leading dimensions; it must have at most %d",
                       function, ndim, HEED_MAX_DIMS - 3);

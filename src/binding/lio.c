@@ -298,7 +298,7 @@ static int write_bytes(lua_State *L) {
 }
 
 /* forget(x): frees the memory of a mapped tensor that is not needed for now */
-static int forget(lua_State *L) {
+static int forget_tensor(lua_State *L) {
   lheed_begin(L);
   heed__tensor_forget(lheed_tensor(L, 1, "forget", "x"));
   return lheed_return(L, 0);
@@ -355,7 +355,7 @@ void lheed_open_io(lua_State *L) {
                                        {"text", text},
                                        {"open", open_entry},
                                        {"describe", describe_entry},
-                                       {"forget", forget},
+                                       {"forget", forget_tensor},
                                        {"write", write_bytes},
                                        {"compress", compress_bytes},
                                        {"crc32", crc32_of_bytes},

@@ -45,7 +45,7 @@ enum { MOST_THREADS = HEED_MAX_THREADS };
 typedef SRWLOCK mutex;
 typedef CONDITION_VARIABLE condition;
 typedef HANDLE thread;
-typedef DWORD identity;
+typedef DWORD thread_identity;
 #define NEW_MUTEX     SRWLOCK_INIT
 #define NEW_CONDITION CONDITION_VARIABLE_INIT
 
@@ -71,10 +71,10 @@ static void destroy(mutex *m, condition *c1, condition *c2) {
   (void)m, (void)c1, (void)c2; /* own no resources */
 }
 
-static identity this_thread(void) {
+static thread_identity this_thread(void) {
   return GetCurrentThreadId();
 }
-static bool is_this_thread(identity caller) {
+static bool is_this_thread(thread_identity caller) {
   return caller == GetCurrentThreadId();
 }
 static DWORD WINAPI work_for_windows(void *argument) {
@@ -97,7 +97,7 @@ static void join_thread(thread t) {
 
 #elif defined(NO_THREADS) /* the pool is never started */
 
-typedef char mutex, condition, thread, identity;
+typedef char mutex, condition, thread, thread_identity;
 #define NEW_MUTEX     0
 #define NEW_CONDITION 0
 
@@ -113,10 +113,10 @@ static void await(condition *c, mutex *m) {
 static void await_for(condition *c, mutex *m, double seconds) {
   (void)c, (void)m, (void)seconds;
 }
-static identity this_thread(void) {
+static thread_identity this_thread(void) {
   return 0;
 }
-static bool is_this_thread(identity caller) {
+static bool is_this_thread(thread_identity caller) {
   return caller == 0;
 }
 static void wake_one(condition *c) {
@@ -140,7 +140,7 @@ static int start_threads(thread *threads, int count, void *argument) {
 
 typedef pthread_mutex_t mutex;
 typedef pthread_cond_t condition;
-typedef pthread_t thread, identity;
+typedef pthread_t thread, thread_identity;
 #define NEW_MUTEX     PTHREAD_MUTEX_INITIALIZER
 #define NEW_CONDITION PTHREAD_COND_INITIALIZER
 
@@ -161,10 +161,10 @@ static void await_for(condition *c, mutex *m, double seconds) {
   until.tv_nsec = (long)((end - (double)(time_t)end) * 1e9);
   pthread_cond_timedwait(c, m, &until);
 }
-static identity this_thread(void) {
+static thread_identity this_thread(void) {
   return pthread_self();
 }
-static bool is_this_thread(identity caller) {
+static bool is_this_thread(thread_identity caller) {
   return pthread_equal(caller, pthread_self()) != 0;
 }
 static void wake_one(condition *c) {
@@ -228,7 +228,7 @@ struct heed__pool {
   bool busy;   /* a job is running; read by its tasks */
   int started; /* number of workers */
   double spin;
-  identity caller;                                   /* the thread that runs the job, for heed__poll */
+  thread_identity caller;                            /* the thread that runs the job, for heed__poll */
   _Alignas(HEED__ALIGNMENT) _Atomic(uint64_t) queue; /* job's number · 2³² + next task */
   _Alignas(HEED__ALIGNMENT) _Atomic(uint32_t) done;  /* number of completed tasks */
   _Atomic(int) numbers; /* of workers, assigned to threads at their first task: at most one per task */

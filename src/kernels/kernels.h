@@ -224,11 +224,11 @@ typedef struct heed__rmsprop_rule {
   X(convert, void, (heed_dtype to, void *out, heed_dtype from, const void *x, size_t n))                     \
   /* a heed__normal_transform, bit-identical in every table */                                               \
   X(normal, void, (float *x, size_t n, float std, float mean))                                               \
-  /* out[i] = mean + std · √(-2 ln u[i]) sin v[i] for u in (0, 1] and v in [0, 2π], bit-identical in every    \
+  /* out[i] = mean + std · √(-2 ln u[i]) sin v[i], u in (0, 1], v in [0, 2π], bit-identical in every     \
      table; out may be u */                                                                                  \
   X(normal_sine, void, (float *out, const float *u, const float *v, size_t n, float std, float mean))        \
   /* a heed__philox_kernel */                                                                                \
-  X(philox, void, (uint32_t *out, const uint32_t *key, uint64_t block, uint64_t thread, size_t n))           \
+  X(philox, void, (uint32_t * out, const uint32_t *key, uint64_t block, uint64_t thread, size_t n))          \
   /* out [columns, rows] = x [rows, columns] transposed, the columns of both contiguous; elements of 4       \
      bytes; out does not overlap x */                                                                        \
   X(transpose, void,                                                                                         \

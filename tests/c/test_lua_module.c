@@ -95,7 +95,7 @@ static void other_values_are_no_tensors(void **state) {
   run(L, "local x = heed.ones {2}\n"
          "assert(beside.is_tensor(x))\n"
          "for _, value in ipairs {1, 'text', {}, print, io.stdout, true, heed.nn.Linear(2, 2),\n"
-         "                        heed.Generator(1), coroutine.create(print)} do\n"
+         "                        heed.Generator(1), coroutine.create(function() end)} do\n"
          "  assert(not beside.is_tensor(value))\n"
          "end\n"
          "assert(not beside.is_tensor(nil, x))\n"

@@ -219,6 +219,34 @@ describe("broadcast", function()
   end)
 end)
 
+describe("a call", function()
+  it("keeps no memory, whether it succeeds or fails", function()
+    local other = rank % 2 + 3 -- elements that differ from those of other ranks
+    local function calls()
+      dist.all_reduce(heed.ones(1000))
+      dist.all_reduce(heed.ones(30, 20).T)
+      dist.all_gather(heed.ones(20, 30).T)
+      dist.reduce_scatter(heed.ones(4 * size, 30))
+      dist.broadcast(heed.ones(20, 30).T, size)
+      local receive = dist.irecv(heed.zeros(20, 30).T, rank)
+      dist.isend(heed.ones(20, 30).T, rank):wait()
+      receive:wait()
+      for _, f in ipairs { dist.all_reduce, dist.all_gather, dist.broadcast } do
+        pcall(f, heed.ones(20, other).T, f == dist.broadcast and 1 or nil)
+      end
+      pcall(dist.reduce_scatter, heed.ones(size, other))
+      pcall(dist.all_reduce, heed.ones(1):expand(3))
+      collectgarbage()
+      collectgarbage()
+      return heed.info().memory_in_use
+    end
+    calls()
+    local before = calls()
+    for _ = 1, 5 do calls() end
+    assert.are.equal(before, calls())
+  end)
+end)
+
 describe("counted", function()
   it("counts the bytes that a rank sends to the others", function()
     local function bytes(kind, f)

@@ -336,6 +336,13 @@ describe("a mistake in context_parallel", function()
       local own = shard(heed.zeros(1, 1, 8, 4), 3)
       return attention(own, own, own, { attn_mask = mask })
     end)
+    fails("MultiHeadAttention: value is a tensor of shape [2, 5, 16] and dtype float32; it must be of as many tokens "
+      .. "as key, 4", function() return mha()(x, { key = x, value = heed.zeros(B, 5, D) }) end)
+    fails("scaled_dot_product_attention: element 2 of kv_lengths is 9; it must be from 0 to 8, the keys of all ranks",
+      function(shard)
+        local own = shard(heed.zeros(2, 1, 8, 4), 3)
+        return attention(own, own, own, { kv_lengths = { 8, 9 } })
+      end)
     fails("MultiHeadAttention: there are 601 tokens on all ranks; there must be at most 600, the context_length",
       function(shard) return mha()(shard(heed.zeros(1, 601, D), 2)) end)
   end)
@@ -365,6 +372,15 @@ describe("a mistake in context_parallel", function()
       return attention(own, own, own,
         { dropout_p = 0.5, generator = heed.Generator { seed = rank == 1 and 1 or 2, kind = "philox" } })
     end)
+  end)
+
+  it("is a yield, since others would find attention redirected", function()
+    local ok, message = coroutine.resume(coroutine.create(function()
+      dist.context_parallel(mesh, function() coroutine.yield() end)
+    end))
+    assert.is_false(ok)
+    assert.is_truthy(message:find("yield", 1, true))
+    close(attention(q, q, q), attention(q, q, q))
   end)
 
   it("leaves everything usable", function()

@@ -182,15 +182,25 @@ describe("context_parallel", function()
     end
   end)
 
-  it("sends each rank's keys and values once around the ring", function()
+  it("sends keys and values once around the ring, and backward with their gradients", function()
     local n = 16 * size
     local q, k = heed.zeros(1, HQ, n, D), heed.zeros(1, HKV, n, D)
-    local before = dist.counted()
+    local function sent() return dist.counted().isend and dist.counted().isend.bytes or 0 end
+    local before = sent()
     dist.context_parallel(mesh, function(shard) attention(shard(q, 3), shard(k, 3), shard(k, 3)) end)
-    local after = dist.counted()
-    local function sent(counted) return counted.isend and counted.isend.bytes or 0 end
+    local after = sent()
     local message = 16 * HKV * D * 4 + 24 -- with what the other side checks
-    assert.are.equal((size - 1) * 2 * message, sent(after) - sent(before))
+    assert.are.equal((size - 1) * 2 * message, after - before)
+    q:requires_grad_(true)
+    heed.enable_grad(function()
+      local y = dist.context_parallel(mesh, function(shard)
+        return attention(shard(q, 3), shard(k, 3), shard(k, 3))
+      end)
+      before = sent()
+      y:sum():backward()
+    end)
+    local of_gradients = size > 1 and size or 0
+    assert.are.equal((size - 1 + of_gradients) * 2 * message, sent() - before)
   end)
 end)
 

@@ -1,4 +1,4 @@
--- load: models of which each rank reads its own part of the file.
+-- load: models of which each rank reads its own part of the file. full_state_dict: the parts of all ranks together.
 local heed = require "heed"
 local cases = require "tests.decoder_cases"
 local ranks = require "tests.ranks"
@@ -68,6 +68,12 @@ describe("load", function()
         local p = assert(dist.load(case[2], folder, pipeline))
         local ids = tensors.int64 { 1, 20, 50, 7 }
         assert.is_true(model(ids):equal(p(ids)))
+        local function loss_of(y, targets) return nn.functional.cross_entropy(y, targets) end
+        dist.pipeline_step(p, ids, ids, loss_of)
+        heed.enable_grad(function() loss_of(model(ids), ids):backward() end)
+        for name, parameter in p:named_parameters() do
+          tensors.close(model:get_parameter(name).grad, parameter.grad, 2e-6)
+        end
       end)
     end)
   end
@@ -150,6 +156,61 @@ describe("load", function()
       assert.are.equal("load: divide gave another model; it must change the one that it gets",
         message_of(dist.load, llama, folder, function(m) return m:clone() end))
     end)
+  end)
+end)
+
+describe("full_state_dict", function()
+  local function same_state(wanted, got)
+    local names = {}
+    for name, tensor in heed.pairs(wanted:state_dict()) do
+      assert.are.equal(tensor.dtype, got[name] and got[name].dtype, name)
+      assert.is_true(tensor:float():equal(got[name]:float()), name)
+      names[name] = true
+    end
+    for name in heed.pairs(got) do assert.is_true(names[name], name) end
+  end
+
+  for _, case in ipairs(CASES) do
+    it("joins the parts of " .. case[1] .. ", which can then be loaded anywhere", function()
+      heed.manual_seed(2)
+      local model = case[2](case[3])
+      local t, p = dist.tensor_parallel(model:clone()), dist.pipeline(model:clone())
+      same_state(model, dist.full_state_dict(t))
+      same_state(model, dist.full_state_dict(t:clone()))
+      same_state(model, dist.full_state_dict(p))
+      local other = case[2](case[3])
+      other:load_state_dict(dist.full_state_dict(t))
+      same_state(model, other:state_dict())
+    end)
+  end
+
+  it("joins parts of all kinds, and low-precision weights", function()
+    heed.manual_seed(2)
+    local m = nn.MultiHeadAttention {
+      d_in = 24, d_out = 24, context_length = 8, dropout = 0, num_heads = 12, sinks = true, qk_norm = {},
+    }
+    same_state(m, dist.full_state_dict(dist.tensor_parallel(m)))
+    m:to "bfloat16"
+    same_state(m, dist.full_state_dict(dist.tensor_parallel(m)))
+    local list = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 5))
+    same_state(list, dist.full_state_dict(dist.tensor_parallel(list:clone(), nil, {
+      ["0"] = dist.ColwiseParallel(), ["1"] = dist.RowwiseParallel(),
+    })))
+  end)
+
+  it("joins heads and layers on a mesh of two dimensions", function()
+    if size ~= 4 then return end
+    local mesh = dist.init_device_mesh({ 2, 2 }, { "pp", "tp" })
+    heed.manual_seed(2)
+    local model = llama(CASES[2][3])
+    same_state(model, dist.full_state_dict(dist.pipeline(dist.tensor_parallel(model:clone(), mesh.tp), mesh.pp)))
+  end)
+
+  it("is the state dict of a model that is not divided", function()
+    local m = nn.Linear(2, 2)
+    same_state(m, dist.full_state_dict(m))
+    assert.are.equal("full_state_dict: model is a string ('m'); it must be a module",
+      message_of(dist.full_state_dict, "m"))
   end)
 end)
 

@@ -45,6 +45,13 @@ function distributed.RowwiseParallel() end
 ---@return T module the same, changed; a new module if it is divided itself, by a style or as an attention module
 function distributed.tensor_parallel(module, mesh, plan) end
 
+---Scales the gradients of a model that is divided by tensor_parallel, pipeline or both, so that the norm of those of all
+---ranks together is at most max_norm. All ranks call it.
+---@param model heed.Module
+---@param max_norm number
+---@return number norm before, the same on all ranks
+function distributed.clip_grad_norm_(model, max_norm) end
+
 -- ---- Data parallel ----
 
 ---@class heed.DataParallelOptions
@@ -97,7 +104,13 @@ function distributed.pipeline(model, mesh, options) end
 ---@return number loss on all ranks
 function distributed.pipeline_step(model, x, targets, loss) end
 
--- ---- Loading ----
+-- ---- Files ----
+
+---The state dict of the whole model that tensor_parallel or pipeline has divided, on all ranks, which call it together:
+---heed.save writes it on one of them, and load_state_dict takes it in a model that is not divided.
+---@param model heed.Module
+---@return heed.StateDict
+function distributed.full_state_dict(model) end
 
 ---Class.load(path, config) of a model, of which each rank reads its own part: divide gets the model before its weights
 ---are read, and divides it. Rows of matrices stay in the mapped file; columns, and weights that the file has transposed,

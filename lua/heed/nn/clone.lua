@@ -83,9 +83,9 @@ local function clone(module)
         end
       end
       local kept = attached(original)
-      if kept and kept.on_clone then
-        attached(new, true).on_clone = kept.on_clone
-        kept.on_clone(new)
+      if kept and kept.parallel then
+        attached(new, true).parallel = kept.parallel
+        if kept.parallel.connect then kept.parallel.connect(new) end
       end
     end)
     return new

@@ -3,6 +3,7 @@
 
 local core = require "heed.core"
 local compat = require "heed.compat"
+local agreement = require "heed.parallel.agreement"
 local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
 local forward_on_shards = require "heed.parallel.ring_modules"
@@ -24,23 +25,6 @@ local function dimension_of(x, dim, method)
     E.fail("%s: dim is %d; it must be from 1 to %d, or from -%d to -1", method, given, x.ndim, x.ndim)
   end
   return d
-end
-
---- The numbers of tokens of all ranks, which told theirs, in all.
-local function total_of(link, method, count)
-  local total, all = 0, link.gather(core.tensor({ count }, { dtype = "int64" }))
-  for rank, told in ipairs(all) do
-    all[rank] = told:tolist()[1]
-    total = total + all[rank]
-  end
-  for rank, told in ipairs(all) do
-    local needed = division.count(total, link.size, rank)
-    if told ~= needed then
-      E.fail("%s: there %s on rank %d and %d on all ranks; cut by shard(x, dim) there would be %d on that rank", method,
-        told == 1 and "is 1 token" or ("are %d tokens"):format(told), rank, total, needed)
-    end
-  end
-  return total
 end
 
 --- The shards of all ranks joined. A shard that is shorter than others is sent with zeros behind it.
@@ -68,9 +52,9 @@ local Unshard = Function("Unshard", {
 
 --- The shards of all ranks, joined along a dimension.
 function context.unshard(link, x, dim, method)
-  E.check_tensor(x, method, "the result")
+  E.check_tensor(x, method, "x")
   local d = dimension_of(x, dim, method)
-  return (Unshard(x, link, d, total_of(link, method, x.shape[d])))
+  return (Unshard(x, link, d, agreement.totals(link, method, { agreement.of("x", x, d) })[1]))
 end
 
 -- ---- What a function gets -----------------------------------------------------------------------
@@ -138,33 +122,43 @@ end
 --- The function that computes attention while f runs. whole: tokens are whole on each rank, and caches divided.
 --- touched: the caches that are used, with the numbers of tokens that they had.
 local function redirected(link, whole, touched)
-  local function attend(name, q, k, v, o)
+  --- The numbers of queries and keys of all ranks, of x and key [..., tokens, size] of a module.
+  local function totals(name, x, key)
+    if whole then return x.shape[x.ndim - 1] end
+    local list = { agreement.of("x", x, x.ndim - 1), key and agreement.of("key", key, key.ndim - 1) }
+    local found = agreement.totals(link, name, list)
+    return found[1], found[2] or found[1]
+  end
+
+  local function attend(name, q, k, v, o, n, s)
     if o.cache == nil then
       if whole then E.fail("%s: cache is missing; with decode = true only a cache is divided", name) end
-      return ring_call.attend(link, name, q, k, v, o)
+      return ring_call.attend(link, name, q, k, v, o, n, s)
     end
     local cache = caches.check(o.cache, link, name)
     touched[cache] = touched[cache] or cache.length
-    return ring_call.attend_cached(link, name, q, k, v, o, whole)
+    return ring_call.attend_cached(link, name, q, k, v, o, n, whole)
   end
 
-  --- The positions of l tokens here, which follow those of a module in a cache.
-  local function positions(l, cache, m)
-    local own
-    if whole then
-      own = core.range(1, l, { dtype = "int64" })
-    else
-      own = division.positions(total_of(link, "context_parallel", l), link.size, link.rank)
-    end
-    local values = cache and caches.is(cache)
-    if not values then return own end
+  --- The positions of this rank's tokens, of n in all, which follow those of a module in a cache.
+  local function positions(name, n, cache, m)
+    local own = whole and core.range(1, n, { dtype = "int64" }) or division.positions(n, link.size, link.rank)
+    if cache == nil then return own end
+    local values = caches.check(cache, link, name)
     return own + (m and caches.layer(values, m).length or values.length)
   end
 
+  --- The same for a model, of l ids here.
+  local function positions_of_ids(l, cache)
+    local method, ids = "context_parallel", { name = "ids", count = l, elements = 1 }
+    return positions(method, whole and l or agreement.totals(link, method, { ids })[1], cache)
+  end
+
+  local ranks = { attend = attend, positions = positions, totals = totals }
   return function(what, ...)
     if what == SDPA and not whole then return attention(link, ...) end
-    if what == "forward" then return forward_on_shards(attend, positions, ...) end
-    if what == "positions" then return positions(...) end
+    if what == "forward" then return forward_on_shards(ranks, ...) end
+    if what == "positions" then return positions_of_ids(...) end
     if what == "varlen_attention" then
       E.fail("%s: it is not available in context_parallel; use scaled_dot_product_attention with attn_mask = "
         .. "heed.mask.documents(lengths)", what)
@@ -178,7 +172,9 @@ local function run(link, f, gather, whole)
   if primitives.redirected() then E.fail "context_parallel: it runs in a function of context_parallel already" end
   local touched = {}
   primitives.redirect(redirected(link, whole, touched))
-  local results = compat.pack(pcall(f, setmetatable({ [STATE] = link }, Shard)))
+  local shard = setmetatable({ [STATE] = link }, Shard)
+  -- through C, so that f cannot yield: whoever resumed would find attention redirected
+  local results = compat.pack(pcall(primitives.with_modes, nil, nil, f, shard))
   primitives.redirect(nil)
   if not results[1] then
     for cache, length in pairs(touched) do

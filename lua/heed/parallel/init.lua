@@ -4,7 +4,7 @@ local FILES = {
   tensor_parallel = "tensor_parallel", Heads = "styles", ColwiseParallel = "styles", RowwiseParallel = "styles",
   data_parallel = "data_parallel", no_sync = "data_parallel",
   pipeline = "pipeline", pipeline_step = "pipeline",
-  load = "load",
+  load = "load", full_state_dict = "full_state", clip_grad_norm_ = "clip_grad",
   context_parallel = "context", context_cache = "context",
 }
 

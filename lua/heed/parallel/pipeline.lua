@@ -162,7 +162,7 @@ end
 
 --- Adds the gradients of a weight that is the embedding of the first rank and the lm_head of the last.
 local function add_tied(stage)
-  local place, weight = stage.place, stage.tied
+  local place, weight = stage.place, stage.tied.weight
   local other = place.rank == 1 and place.size or 1
   send(stage, weight.grad, other)
   weight.grad = weight.grad + receive(stage, other, weight.grad.shape)
@@ -218,13 +218,13 @@ function parallel.pipeline_step(model, x, targets, loss)
   if type(loss) ~= "function" and not E.is_module(loss) then
     E.reject(STEP, "loss", loss, "a function loss(y, targets), or a module")
   end
-  local before
-  if stage.tied then before, stage.tied.grad = stage.tied.grad, nil end
+  local weight, before = stage.tied and stage.tied.weight, nil
+  if weight then before, weight.grad = weight.grad, nil end
   stage.trains = true -- until the next forward pass
   local value = mode.enable_grad(step, stage, model, x, targets, loss)
-  if stage.tied then
+  if weight then
     mode.no_grad(add_tied, stage)
-    if before then stage.tied.grad = stage.tied.grad + before end
+    if before then weight.grad = weight.grad + before end
   end
   local shared = core.tensor { value }
   dist().broadcast(shared, stage.place.size, { group = stage.place.group })
@@ -242,8 +242,8 @@ local function keep_parts(list, first, count)
   for _, name in ipairs(names) do list[name] = nil end
 end
 
---- The weight that lm_head and an embedding share, if this rank has one of them and another rank the other.
-local function tied_weight(model, place)
+--- Of lm_head and an embedding with the same weight the one that this rank has, if another rank has the other.
+local function tied_part(model, place)
   local head = model.lm_head
   if not head or place.size == 1 then return nil end
   local _, identity = primitives.identity(head.weight)
@@ -251,7 +251,7 @@ local function tied_weight(model, place)
     if E.class_name(entry.value) == "Embedding" then
       local _, other = primitives.identity(entry.value.weight)
       if other == identity then
-        return place.rank == 1 and entry.value.weight or place.rank == place.size and head.weight or nil
+        return place.rank == 1 and entry.value or place.rank == place.size and head or nil
       end
     end
   end
@@ -262,7 +262,7 @@ local AFTER_LAYERS = { norm = true, lm_head = true, pooler = true, layers = true
 --- Leaves a model the parts that this rank needs.
 local function divide_model(stage, model, first, count)
   local place = stage.place
-  stage.tied = tied_weight(model, place)
+  stage.tied = tied_part(model, place)
   keep_parts(model.layers, first, count)
   if place.rank > 1 then
     for _, entry in ipairs({ compat.unpack(E.parts(model)) }) do

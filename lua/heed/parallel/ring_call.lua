@@ -4,6 +4,7 @@
 
 local core = require "heed.core"
 local compat = require "heed.compat"
+local agreement = require "heed.parallel.agreement"
 local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
 local ring = require "heed.parallel.ring"
@@ -13,44 +14,20 @@ local primitives = core.modules
 
 -- ---- Sizes --------------------------------------------------------------------------------------
 
---- How many elements of a tensor belong to a token.
-local function elements_of_token(x)
-  local count = 1
-  for d = 1, x.ndim do count = count * (d == x.ndim - 1 and 1 or x.shape[d]) end
-  return count
-end
-
---- The numbers of queries and keys of all ranks, n and s, after all have told what they have. Every rank finds the same
---- mistakes.
-local function agree(link, name, q, k, v)
-  for which, x in pairs { q = q, k = k, v = v } do
-    E.check_tensor(x, name, which)
+--- The numbers of queries and keys of all ranks, n and s.
+local function totals_of(link, name, q, k, v)
+  local list = {}
+  for i, x in ipairs { q or false, k or false, v or false } do
+    local which = ({ "q", "k", "v" })[i]
+    E.check_tensor(x or nil, name, which)
     if x.ndim < 2 then E.reject(name, which, x, "[..., tokens, size]") end
+    list[i] = agreement.of(which, x, x.ndim - 1)
   end
-  local mine = { q.shape[q.ndim - 1], k.shape[k.ndim - 1], v.shape[v.ndim - 1] }
-  for i, x in ipairs { q, k, v } do mine[3 + i] = elements_of_token(x) end
-  local all, total = link.gather(core.tensor(mine, { dtype = "int64" })), { 0, 0, 0 }
-  for rank, told in ipairs(all) do
-    all[rank] = told:tolist()
-    for i = 1, 3 do total[i] = total[i] + all[rank][i] end
+  local totals = agreement.totals(link, name, list)
+  if totals[2] ~= totals[3] then
+    E.fail("%s: k has %s and v has %d on all ranks; these must be equal", name, E.count(totals[2], "token"), totals[3])
   end
-  for i, which in ipairs { "q", "k", "v" } do
-    for rank, told in ipairs(all) do
-      local needed = division.count(total[i], link.size, rank)
-      if told[i] ~= needed then
-        E.fail("%s: %s has %s on rank %d, and %d on all ranks; cut by shard(x, dim) it would have %d there", name,
-          which, E.count(told[i], "token"), rank, total[i], needed)
-      end
-      if told[3 + i] ~= mine[3 + i] then
-        E.fail("%s: %s has %s for each token here, and %d on rank %d; the other sizes must be the same", name, which,
-          E.count(mine[3 + i], "element"), told[3 + i], rank)
-      end
-    end
-  end
-  if total[2] ~= total[3] then
-    E.fail("%s: k has %s and v has %d on all ranks; these must be equal", name, E.count(total[2], "token"), total[3])
-  end
-  return total[1], total[2]
+  return totals[1], totals[2]
 end
 
 -- ---- Masks --------------------------------------------------------------------------------------
@@ -140,6 +117,20 @@ local function move_on(generator)
   generator:set_offset(math.floor((generator:get_offset() + 3) / 4) * 4 + 4)
 end
 
+--- Raises for lengths that are not from 0 to s.
+local function check_lengths(name, o, s)
+  local lengths = o.kv_lengths
+  if not lengths or lengths:numel() == 0 then return end
+  if o.past_key then
+    E.fail("%s: kv_lengths and past_key are given; give only one of them, because lengths count the keys of k", name)
+  end
+  for i, length in ipairs(lengths:flatten():tolist()) do
+    if length < 0 or length > s then
+      E.fail("%s: element %d of kv_lengths is %d; it must be from 0 to %d, the keys of all ranks", name, i, length, s)
+    end
+  end
+end
+
 -- ---- A call -------------------------------------------------------------------------------------
 
 --- A list with one segment of all tokens, where positions do not matter.
@@ -153,6 +144,7 @@ local function one_segment(first, size) return size > 0 and { { first = first, s
 ---   before       tokens of a cache, before the queries; with them `cached(rank)`, the segments of a rank's keys
 ---   padding      bool [b, 1, 1, s], true for hidden keys
 local function new_call(link, name, q, queries, n, s, o)
+  check_lengths(name, o, s)
   local past = o.before or o.past_key and o.past_key.shape[o.past_key.ndim - 1] or 0
   if o.most and math.max(n, s) + (o.before or 0) > o.most then
     E.fail("%s: there are %d tokens on all ranks%s; there must be at most %d, the context_length", name,
@@ -235,7 +227,8 @@ local function new_call(link, name, q, queries, n, s, o)
     end
     return {
       attn_mask = mask_for(a, b, own, item), is_causal = o.is_causal, window = o.window, softcap = o.softcap,
-      scale = o.scale, alibi_slopes = o.alibi_slopes, kv_lengths = hidden, offset = a.first + own - b.first,
+      scale = o.scale, alibi_slopes = o.alibi_slopes, kv_lengths = hidden, enable_gqa = o.enable_gqa,
+      offset = a.first + own - b.first,
       dropout_p = drawing and o.dropout_p, generator = drawing and drawn(a, b, item),
     }
   end
@@ -318,9 +311,10 @@ local RingAttention = Function("RingAttention", {
 local ring_call = {}
 
 --- The attention of this rank's queries to all keys, [..., hq, l, dv], and the logarithm of the sum of e^score of each,
---- [..., hq, l], by the options of new_call and `sinks`. A mistake is raised as one of the function `name`.
-function ring_call.attend(link, name, q, k, v, o)
-  local n, s = agree(link, name, q, k, v)
+--- [..., hq, l], by the options of new_call and `sinks`. n and s: the numbers of queries and keys of all ranks, if they
+--- are known. A mistake is raised as one of the function `name`.
+function ring_call.attend(link, name, q, k, v, o, n, s)
+  if not n then n, s = totals_of(link, name, q, k, v) end
   o.generator = generator_of(link, name, o.dropout_p, o.generator)
   local c = new_call(link, name, q, division.segments(n, link.size, link.rank), n, s, o)
   if o.generator then move_on(o.generator) end
@@ -331,8 +325,8 @@ local function lse_of(stats) return stats:select(-1, 1) + stats:select(-1, 2):lo
 
 --- The same for a module whose keys and values go into a cache. whole: q, k and v are those of all tokens, on each
 --- rank; then only the rank that keeps them adds them to its own, and the ranks' results are gathered instead of their
---- keys.
-function ring_call.attend_cached(link, name, q, k, v, o, whole)
+--- keys. n: the number of new tokens.
+function ring_call.attend_cached(link, name, q, k, v, o, n, whole)
   local cache = caches.check(o.cache, link, name)
   if o.kv_lengths then
     E.fail("%s: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys", name)
@@ -343,11 +337,6 @@ function ring_call.attend_cached(link, name, q, k, v, o, whole)
   if o.dropout_p > 0 then E.fail("%s: dropout is %s and cache is given; call eval()", name, tostring(o.dropout_p)) end
   o.generator = nil
   local layer = caches.layer(cache, o.module)
-  local n = whole and k.shape[3] or agree(link, name, q, k, v)
-  if whole and q.shape[3] ~= n then
-    E.fail("%s: x has %s and key has %d; with a cache there must be one key for each query", name,
-      E.count(q.shape[3], "token"), n)
-  end
   local segments, owner
   if whole then segments, owner = caches.appended(cache, layer, n) else segments = caches.divided(cache, layer, n) end
   local added = (not whole or owner == link.rank) and n or 0

@@ -45,6 +45,10 @@ local function read_options(name, m, x, ...)
   for _, each in ipairs { "key", "value" } do
     if options[each] ~= nil then E.check_operand(options[each], name, each, x.ndim) end
   end
+  local key, value = options.key or x, options.value
+  if value and value.shape[x.ndim - 1] ~= key.shape[x.ndim - 1] then
+    E.reject(name, "value", value, "of as many tokens as key, %d", key.shape[x.ndim - 1])
+  end
   return options
 end
 
@@ -101,10 +105,10 @@ local function forward_heads(name, m, x, options)
   return y, { lse = core.stack(sums, -2) }
 end
 
---- m(x, options) on shards. `attend(name, q, k, v, options)` gives the output and the logarithms of the sums of
---- e^score; `positions(l, cache, m)` those of this rank's l tokens, which may follow those that m has in a cache, from
---- 1.
-return function(attend, positions, m, x, ...)
+--- m(x, options) on shards. `ranks` has totals(name, x, key), the numbers of tokens of all ranks; positions(name, n,
+--- cache, m), those of this rank's tokens of n, which may follow those of m in a cache; and attend(name, q, k, v,
+--- options, n, s), the output and the logarithms of the sums of e^score.
+return function(ranks, m, x, ...)
   local name = E.class_name(m)
   local options = read_options(name, m, x, ...)
   if name == "MultiHeadAttentionWrapper" then return forward_heads(name, m, x, options) end
@@ -118,10 +122,11 @@ return function(attend, positions, m, x, ...)
 
   local from = { x, options.key or x, options.value or options.key or x }
   local c, made = settings_of(m), {}
+  local n, s = ranks.totals(name, x, options.key)
   local at_query, at_key
   if c.rope then
-    at_query = positions(x.shape[x.ndim - 1], options.cache, m)
-    at_key = options.key and positions(from[2].shape[x.ndim - 1]) or at_query
+    at_query = ranks.positions(name, n, options.cache, m)
+    at_key = options.key and ranks.positions(name, s) or at_query
   end
   for i, which in ipairs { "W_query", "W_key", "W_value" } do
     local h = i == 1 and c.heads or c.kv_heads
@@ -140,13 +145,13 @@ return function(attend, positions, m, x, ...)
 
   local mask = options.attn_mask
   if c.one_head and E.is_tensor(mask) and mask.ndim == 3 then mask = mask:unsqueeze(2) end
-  local z, lse = attend(name, made[1], made[2], made[3], {
+  local z, lse = ranks.attend(name, made[1], made[2], made[3], {
     attn_mask = mask, is_causal = c.causal, window = c.window, softcap = c.softcap, scale = c.scale,
     alibi_slopes = c.alibi and core.alibi_slopes(c.heads) or nil, sinks = c.sinks,
     padding = padding_of(name, options.key_padding_mask), kv_lengths = lengths_of(name, options.kv_lengths),
     moves = options.key ~= nil, most = c.most, cache = options.cache, module = m,
     dropout_p = p, generator = options.generator,
-  })
+  }, n, s)
   z = at("z", z:transpose(2, 3))
   local y = z:reshape(z.shape[1], z.shape[2], c.heads * c.dim)
   if not batched then y = y:squeeze(1) end

@@ -8,13 +8,35 @@ local primitives = core.modules
 
 local shards = {}
 
--- Attached to a shard: origins, by the entry's name {dim =, first =, count =}, of the original tensor, or {} for all of
--- it. While the original has no memory, also its owner.
+-- Attached to a shard as `parallel`, which its copies have, too:
+--   place     where this rank stands
+--   origins   by the entry's name {dim =, first =, count =} of the original tensor; {} for all of it; {only = 1} for
+--             all of it on rank 1, and nothing on others. While the original has no memory, also its owner
+--   connect   connect(module) registers the hooks of a shard
+
+local function store_of(module, place)
+  local store = attached(module, true)
+  store.parallel = store.parallel or { place = place, origins = {} }
+  return store.parallel
+end
+
+--- The place and the origins of a module's entries by name; nil if it is not a shard.
+function shards.origins(module)
+  local store = attached(module)
+  if store and store.parallel then return store.parallel.place, store.parallel.origins end
+end
 
 --- The origin of an entry of a module, or nil if the module is not a shard.
-function shards.origin(owner, name)
-  local store = attached(owner)
-  return store and store.origins and store.origins[name]
+function shards.origin(module, name)
+  local _, origins = shards.origins(module)
+  return origins and origins[name]
+end
+
+--- Registers the hooks of a shard, and again those of its copies.
+function shards.connect(module, place, connect)
+  store_of(module, place).connect = connect
+  connect(module)
+  return module
 end
 
 --- The elements of an original tensor that a shard has. Rows are views.
@@ -31,11 +53,10 @@ end
 
 --- Gives the entry `name` of the new module its part of the tensor of that name in `original`: `count` elements from
 --- `first` of dimension `dim`, or everything. They are copied, so that the memory of the others can be freed.
-function shards.take(new, original, name, dim, first, count)
-  local source, store = entry_of(original, name), attached(new, true)
+function shards.take(new, original, name, place, dim, first, count)
+  local source = entry_of(original, name)
   local origin = { dim = dim, first = first, count = count }
-  store.origins = store.origins or {}
-  store.origins[name] = origin
+  store_of(new, place).origins[name] = origin
   if primitives.placeholder(source) then
     origin.owner = original
     return
@@ -45,6 +66,14 @@ function shards.take(new, original, name, dim, first, count)
   local wanted = source.requires_grad and source.dtype == "float32"
   local target = entry_of(new, name)
   if target.requires_grad ~= wanted then target:requires_grad_(wanted) end
+end
+
+--- The same for an entry that is added to a sum over the ranks: rank 1 has all of it, and the others do not have it.
+function shards.take_once(new, original, name, place)
+  if place.rank == 1 then shards.take(new, original, name, place) end
+  local origins = store_of(new, place).origins
+  origins[name] = origins[name] or {}
+  origins[name].only = 1
 end
 
 return shards

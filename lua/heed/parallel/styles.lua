@@ -6,7 +6,6 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
-local attached = require "heed.nn.attached"
 local E = require "heed.nn.entries"
 local exchange = require "heed.parallel.exchange"
 local place_of = require "heed.parallel.place"
@@ -41,32 +40,29 @@ end
 
 -- ---- Linear -------------------------------------------------------------------------------------
 
---- The Linear with these outputs of `old`, or with all if first is nil.
-local function some_outputs(old, first, count)
+--- The Linear with these outputs of `old`.
+local function some_outputs(old, place, first, count)
   local new = skip_init(nn.Linear, old.in_features, count, old.bias ~= nil)
-  shards.take(new, old, "weight", 1, first, count)
-  if old.bias then shards.take(new, old, "bias", 1, first, count) end
+  shards.take(new, old, "weight", place, 1, first, count)
+  if old.bias then shards.take(new, old, "bias", place, 1, first, count) end
   return copy_mode(new, old)
 end
 
 --- The Linear with these inputs of `old`. Its results are added over the ranks, so that only one has the bias.
-local function some_inputs(old, first, count, rank)
-  local has_bias = old.bias ~= nil and rank == 1
-  local new = skip_init(nn.Linear, count, old.out_features, has_bias)
-  shards.take(new, old, "weight", 2, first, count)
-  if has_bias then shards.take(new, old, "bias") end
+local function some_inputs(old, place, first, count)
+  local new = skip_init(nn.Linear, count, old.out_features, old.bias ~= nil and place.rank == 1)
+  shards.take(new, old, "weight", place, 2, first, count)
+  if old.bias then shards.take_once(new, old, "bias", place) end
   return copy_mode(new, old)
 end
 
---- Registers the collectives before and after the forward pass of a part, and again for its copies.
-local function connect(module, before, after)
-  local function register(each)
+--- Registers the collectives before and after the forward pass of a part; hooks() makes them.
+local function connect(module, place, hooks)
+  return shards.connect(module, place, function(each)
+    local before, after = hooks()
     if before then each:register_forward_pre_hook(before) end
     if after then each:register_forward_hook(after) end
-  end
-  register(module)
-  attached(module, true).on_clone = register
-  return module
+  end)
 end
 
 local function too_few(what, count, place)
@@ -87,9 +83,11 @@ function styles.ColwiseParallel(...)
     end,
     divide = function(module, place)
       local size = module.out_features
-      local new = some_outputs(module, split(size, place.rank, place.size))
-      return connect(new, function(_, x) return exchange.enter(x, place) end,
-        gathers and function(_, _, y) return exchange.gather(y, size, place) end)
+      local new = some_outputs(module, place, split(size, place.rank, place.size))
+      return connect(new, place, function()
+        return function(_, x) return exchange.enter(x, place) end,
+          gathers and function(_, _, y) return exchange.gather(y, size, place) end
+      end)
     end,
   }
 end
@@ -106,9 +104,10 @@ function styles.RowwiseParallel(...)
       return module.in_features < place.size and too_few("input", module.in_features, place) or nil
     end,
     divide = function(module, place)
-      local first, count = split(module.in_features, place.rank, place.size)
-      local new = some_inputs(module, first, count, place.rank)
-      return connect(new, nil, function(_, _, y) return exchange.add(y, place) end)
+      local new = some_inputs(module, place, split(module.in_features, place.rank, place.size))
+      return connect(new, place, function()
+        return nil, function(_, _, y) return exchange.add(y, place) end
+      end)
     end,
   }
 end
@@ -179,10 +178,31 @@ end
 --- Moves a generator behind one draw.
 local function move_on(generator) generator:set_offset(compat.divide(generator:get_offset() + 3, 4) * 4 + 4) end
 
+--- A function that a module whose heads are divided calls before each recorded pass: the gradients of its norms, which
+--- all heads share, are added over the ranks. Loading a state may have replaced the parameters since the last pass.
+local function sharing(place)
+  local shared = {} -- by name of the norm: its parameter
+  local function add(gradient)
+    return require "heed.distributed".all_reduce(gradient:clone(), "sum", { group = place.group })
+  end
+  return function(m)
+    if not (m.qk_norm and core.is_grad_enabled()) then return end
+    for _, name in ipairs { "q_norm", "k_norm" } do
+      local weight = m[name].weight
+      if weight and weight ~= shared[name] and weight.requires_grad then
+        weight:register_hook(add)
+        shared[name] = weight
+      end
+    end
+  end
+end
+
 --- The hooks before and after an attention module with some of `heads` heads.
 local function around_heads(heads, place)
+  local share = sharing(place)
   local drawn -- the generator of the pass that runs
   local function before(m, x, options)
+    share(m)
     local changed = {}
     for name, value in pairs(E.is_list(options) and options or {}) do changed[name] = value end
     drawn = nil
@@ -202,15 +222,8 @@ local function around_heads(heads, place)
   return before, after
 end
 
---- A parameter that all heads share: its gradients of the ranks are added.
-local function share_gradient(parameter, place)
-  if parameter.dtype ~= "float32" then return end
-  parameter:register_hook(function(gradient)
-    return require "heed.distributed".all_reduce(gradient:clone(), "sum", { group = place.group })
-  end)
-end
-
 local function divide_heads(m, place)
+  local heads = m.num_heads
   local function part_of(count) return compat.divide(count, place.size) end
   local out_bias = m.out_proj.bias ~= nil and place.rank == 1
   local new = skip_init(nn.MultiHeadAttention, {
@@ -222,24 +235,23 @@ local function divide_heads(m, place)
   })
   for i, name in ipairs(PROJECTIONS) do
     local count = part_of(i == 1 and m.num_heads or m.num_kv_heads) * m.head_dim
-    shards.take(new[name], m[name], "weight", 1, (place.rank - 1) * count + 1, count)
-    if m[name].bias then shards.take(new[name], m[name], "bias", 1, (place.rank - 1) * count + 1, count) end
+    shards.take(new[name], m[name], "weight", place, 1, (place.rank - 1) * count + 1, count)
+    if m[name].bias then shards.take(new[name], m[name], "bias", place, 1, (place.rank - 1) * count + 1, count) end
   end
   local width = part_of(m.num_heads) * m.head_dim
-  shards.take(new.out_proj, m.out_proj, "weight", 2, (place.rank - 1) * width + 1, width)
-  if out_bias then shards.take(new.out_proj, m.out_proj, "bias") end
+  shards.take(new.out_proj, m.out_proj, "weight", place, 2, (place.rank - 1) * width + 1, width)
+  if m.out_proj.bias then shards.take_once(new.out_proj, m.out_proj, "bias", place) end
   if m.sinks then
     local count = part_of(m.num_heads)
-    shards.take(new, m, "sinks", 1, (place.rank - 1) * count + 1, count)
+    shards.take(new, m, "sinks", place, 1, (place.rank - 1) * count + 1, count)
   end
   copy_mode(new, m)
   for _, name in ipairs { "q_norm", "k_norm" } do
     if m.qk_norm and m[name].weight then
-      shards.take(new[name], m[name], "weight")
-      share_gradient(new[name].weight, place)
+      shards.take(new[name], m[name], "weight", place)
     end
   end
-  return connect(new, around_heads(m.num_heads, place))
+  return connect(new, place, function() return around_heads(heads, place) end)
 end
 
 --- Heads(): each rank has some heads of a MultiHeadAttention, with the columns of out_proj's weight for them.
