@@ -64,8 +64,9 @@ end
 --- Waits for all ranks and ends communication. A process can do this once.
 function M.destroy_process_group()
   groups.check_open "destroy_process_group"
-  groups.transport.finalize()
+  local lost = groups.transport.finalize()
   groups.close()
+  if lost then E.fail(lost) end
 end
 
 --- This rank, from 1; in a group that it does not belong to, nil.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the files of a build, or removes them. make calls it with these variables in the environment: DESTDIR (the
-# prefix of every path, for packagers; may be empty), PREFIX, LIBDIR, LUA_CMOD, and VERSION and STATIC_LIBS for heed.pc.
+# prefix of every path, for packagers; may be empty), PREFIX, LIBDIR, LUA_CMOD, MPI (set: heed_mpi.so, too), and VERSION
+# and STATIC_LIBS for heed.pc.
 #   install.sh install|uninstall BUILD
 set -eu
 action=$1 build=$2
@@ -61,7 +62,7 @@ PC
 major=${VERSION%%.*} minor=${VERSION%.*}
 put 755 "$build/heed" "$PREFIX/bin/heed"
 put 755 "$build/heed.so" "$LUA_CMOD/heed.so"
-if [ "$action" = uninstall ] || [ -e "$build/heed_mpi.so" ]; then put 755 "$build/heed_mpi.so" "$LUA_CMOD/heed_mpi.so"; fi
+if [ "$action" = uninstall ] || [ -n "${MPI:-}" ]; then put 755 "$build/heed_mpi.so" "$LUA_CMOD/heed_mpi.so"; fi
 put 755 "$build/libheed.so" "$LIBDIR/libheed.so.$minor"
 put_link "libheed.so.$minor" "$LIBDIR/libheed.so.$major"
 put_link "libheed.so.$major" "$LIBDIR/libheed.so"

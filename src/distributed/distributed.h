@@ -77,7 +77,8 @@ heed_status dist_failed(dist *d, heed_status status);
 
 /** Starts MPI and agrees on the version and the options. Errors: ARGUMENT (of MPI; ranks differ), LIMIT. */
 heed_status dist_init(dist *d, dist_group *world);
-/** Waits until all ranks have come to their end, at most `seconds`, and finalises MPI. */
+/** Waits until all ranks have come to their end, at most `seconds`, and finalises MPI. If a message is lost
+ * thereby, d->message says so; otherwise it is empty. */
 heed_status dist_end(dist_group *world, double seconds);
 /** A new group of the ranks of g that give the same colour, ordered by key; colour -1: none, out->comm.size
  * is 0. */
@@ -161,6 +162,9 @@ heed_status dist_irecv(dist_group *g, heed_tensor *x, int from, int tag, dist_re
 heed_status dist_test(dist_request *r, bool *done);
 /** Waits for r; after CANCELLED and LIMIT it is still in flight. */
 heed_status dist_await(dist_request *r);
+/** Writes to d->message which message is still in flight, now that no rank sends or receives any more; "" if
+ * none is. */
+void dist_find_lost(dist *d);
 /** Advances everything in flight, without using the context: for heed_set_poll. */
 void dist_poll(void *d);
 

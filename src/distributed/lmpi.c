@@ -31,6 +31,20 @@ static void check_status(lua_State *L, const dist *d, heed_status status) {
   if (status) raise(L, d->message);
 }
 
+/* Runs a call in the group g, a second time after a full collection if memory ran out before the other ranks
+ * knew of it; raises if it failed. `call` reads its tensors from the stack each time: finalizers may release
+ * them. */
+#define TRY(L, g, call)                                                                                      \
+  do {                                                                                                       \
+    const int64_t calls_ = (g)->calls;                                                                       \
+    heed_status status_ = (call);                                                                            \
+    if (status_ == HEED_MEMORY && (g)->calls == calls_) {                                                    \
+      lua_gc((L), LUA_GCCOLLECT, 0);                                                                         \
+      status_ = (call);                                                                                      \
+    }                                                                                                        \
+    check_status((L), (g)->d, status_);                                                                      \
+  } while (0)
+
 static state *get_state(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
   state *s = lua_touserdata(L, -1);
@@ -211,6 +225,7 @@ static int state_gc(lua_State *L) {
   return 0;
 }
 
+/* finalize() → a message about a message that is lost, or nil */
 static int finalize(lua_State *L) {
   state *s = get_state(L);
   dist_group *world = check_group(L, 1);
@@ -219,7 +234,9 @@ static int finalize(lua_State *L) {
   (void)status;
   s->world = NULL;
   at_exit = NULL;
-  return 0;
+  if (!s->d.message[0]) return 0;
+  lua_pushstring(L, s->d.message);
+  return 1;
 }
 
 static int abort_job(lua_State *L) {
@@ -240,7 +257,7 @@ static int barrier(lua_State *L) {
 /* all_reduce(x, op, ordered, group): always in the order of the ranks */
 static int all_reduce(lua_State *L) {
   dist_group *g = check_group(L, 4);
-  check_status(L, g->d, dist_all_reduce(g, check_tensor(L, 1), check_op(L, 2)));
+  TRY(L, g, dist_all_reduce(g, check_tensor(L, 1), check_op(L, 2)));
   lua_settop(L, 1);
   return 1;
 }
@@ -249,7 +266,7 @@ static int all_gather(lua_State *L) {
   lua_settop(L, 2);
   dist_group *g = check_group(L, 2);
   heed_tensor **out = heed_lua_push_tensor(L);
-  check_status(L, g->d, dist_all_gather(g, check_tensor(L, 1), out));
+  TRY(L, g, dist_all_gather(g, check_tensor(L, 1), out));
   return 1;
 }
 
@@ -257,13 +274,13 @@ static int reduce_scatter(lua_State *L) {
   lua_settop(L, 3);
   dist_group *g = check_group(L, 3);
   heed_tensor **out = heed_lua_push_tensor(L);
-  check_status(L, g->d, dist_reduce_scatter(g, check_tensor(L, 1), check_op(L, 2), out));
+  TRY(L, g, dist_reduce_scatter(g, check_tensor(L, 1), check_op(L, 2), out));
   return 1;
 }
 
 static int broadcast(lua_State *L) {
   dist_group *g = check_group(L, 3);
-  check_status(L, g->d, dist_broadcast(g, check_tensor(L, 1), check_int(L, 2, 1, g->comm.size) - 1));
+  TRY(L, g, dist_broadcast(g, check_tensor(L, 1), check_int(L, 2, 1, g->comm.size) - 1));
   lua_settop(L, 1);
   return 1;
 }
@@ -290,6 +307,12 @@ static void end_flights(lua_State *L, state *s) {
   }
 }
 
+static heed_status begin_message(lua_State *L, dist_group *g, bool sends, int peer, int tag,
+                                 dist_request *r) {
+  heed_tensor *x = check_tensor(L, 1);
+  return sends ? dist_isend(g, x, peer, tag, r) : dist_irecv(g, x, peer, tag, r);
+}
+
 static int start(lua_State *L, bool sends) {
   lua_settop(L, 4);
   dist_group *g = check_group(L, 4);
@@ -305,11 +328,13 @@ static int start(lua_State *L, bool sends) {
   lua_pushvalue(L, -2);
   lua_rawsetp(L, -2, r);
   lua_pop(L, 1);
-  heed_tensor *x = check_tensor(L, 1);
-  const heed_status status = sends ? dist_isend(g, x, peer, tag, r) : dist_irecv(g, x, peer, tag, r);
+  heed_status status = begin_message(L, g, sends, peer, tag, r);
+  if (status == HEED_MEMORY) {
+    lua_gc(L, LUA_GCCOLLECT, 0);
+    status = begin_message(L, g, sends, peer, tag, r);
+  }
   if (status) {
     r->stage = DIST_DONE;
-    snprintf(r->failure, sizeof r->failure, "%.255s", g->d->message);
     forget_flight(L, r);
   }
   check_status(L, g->d, status);

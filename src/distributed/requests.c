@@ -149,6 +149,28 @@ void dist_poll(void *user) {
   for (dist_request *r = d->requests; r; r = r->next) advance(r);
 }
 
+static const dist_request *first_in_flight(const dist *d) {
+  const dist_request *r = d->requests;
+  while (r && r->stage != DIST_AWAITS_HEADER && r->stage != DIST_IN_FLIGHT) r = r->next;
+  return r;
+}
+
+void dist_find_lost(dist *d) {
+  const double end = heed_clock() + 0.2; /* what was received may take a moment to arrive */
+  while (first_in_flight(d) && heed_clock() < end) {
+    dist_poll(d);
+    transport_yield();
+  }
+  const dist_request *r = first_in_flight(d);
+  d->message[0] = '\0';
+  if (r && r->call == DIST_ISEND)
+    dist_fail(d, HEED_ARGUMENT, "destroy_process_group: rank %d did not receive x of isend (tag %d)",
+              world_rank(r), r->tag);
+  else if (r)
+    dist_fail(d, HEED_ARGUMENT, "destroy_process_group: rank %d sent nothing for irecv (tag %d)",
+              world_rank(r), r->tag);
+}
+
 /* The message does not fit x: it is received elsewhere, so that its sender can go on. */
 static void refuse(dist_request *r) {
   dist *d = r->group->d;

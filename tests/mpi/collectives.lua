@@ -247,6 +247,39 @@ describe("a call", function()
   end)
 end)
 
+describe("a limit of memory", function()
+  it("is exceeded only after the garbage was collected", function()
+    local x = heed.ones(250000)
+    collectgarbage()
+    collectgarbage()
+    collectgarbage "stop"
+    heed.limit { memory = heed.info().memory_in_use + (2 * size + 3) * 1000000 } -- for one call
+    local ok, message = pcall(function()
+      for _ = 1, 6 do
+        dist.all_gather(x)
+        dist.reduce_scatter(heed.ones(250000 * size))
+        local receive = dist.irecv(heed.zeros(500000):narrow(1, 1, 250000), rank)
+        dist.isend(x, rank):wait()
+        receive:wait()
+      end
+    end)
+    heed.limit { memory = math.huge }
+    collectgarbage "restart"
+    assert.is_true(ok, message)
+  end)
+
+  ranks.with(2, "stops one rank before it takes part, so that it can try again", function()
+    local x = heed.ones(100000)
+    if rank == 1 then
+      collectgarbage()
+      heed.limit { memory = heed.info().memory_in_use + 1000 }
+      assert.is_truthy(ranks.message_of(dist.all_gather, x):find("memory limit exceeded", 1, true))
+      heed.limit { memory = math.huge }
+    end
+    assert.are.equal(size, #dist.all_gather(x))
+  end)
+end)
+
 describe("counted", function()
   it("counts the bytes that a rank sends to the others", function()
     local function bytes(kind, f)

@@ -102,13 +102,17 @@ describe("a message", function()
 
   it("goes on while a rank computes", function()
     local count = 1000000
-    local into = heed.zeros(count)
-    local receive, send = dist.irecv(into, before), dist.isend(heed.full({ count }, rank), after)
-    local x = heed.randn(300, 300)
-    for _ = 1, 20 do x = (x:matmul(x)):softmax(-1) end
-    receive:wait()
-    send:wait()
-    assert.are.equal(before, into:mean():item())
+    for threads = 1, 2 do
+      heed.set_num_threads(threads)
+      local into = heed.zeros(count)
+      local receive, send = dist.irecv(into, before), dist.isend(heed.full({ count }, rank), after)
+      local x = heed.randn(300, 300)
+      for _ = 1, 20 do x = (x:matmul(x)):softmax(-1) end
+      receive:wait()
+      send:wait()
+      assert.are.equal(before, into:mean():item())
+    end
+    heed.set_num_threads(1)
   end)
 
   it("arrives while the receiver waits in a collective", function()

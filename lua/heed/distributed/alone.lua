@@ -12,7 +12,22 @@ local function none() end
 
 alone.init, alone.barrier = none, none
 
-function alone.finalize() sent, waiting = {}, {} end
+--- The tag of the first message in some queues; nil if there is none.
+local function first_tag(queues)
+  for tag, queue in pairs(queues) do
+    if #queue > 0 then return tag end
+  end
+end
+
+--- A message about a message that is lost, or nil.
+function alone.finalize()
+  local unreceived, unsent = first_tag(sent), first_tag(waiting)
+  sent, waiting = {}, {}
+  if unreceived then
+    return ("destroy_process_group: rank 1 did not receive x of isend (tag %d)"):format(unreceived)
+  end
+  return unsent and ("destroy_process_group: rank 1 sent nothing for irecv (tag %d)"):format(unsent)
+end
 
 function alone.rank() return 1 end
 

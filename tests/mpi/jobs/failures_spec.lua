@@ -150,6 +150,19 @@ describe("a rank", function()
     assert.are.equal(0, result.code)
   end)
 
+  it("learns at the end of messages that nobody received or sent", function()
+    local result = job(2, [[
+      if rank == 1 then dist.isend(heed.ones(1000000), 2, { tag = 5 }) end
+      local work = rank == 2 and dist.irecv(heed.ones(3), 1, { tag = 6 })
+      local message = select(2, pcall(dist.destroy_process_group))
+      io.write((message:gsub("^[^:]*:%d+: ", "")), "\n")
+      assert(not dist.is_initialized())]])
+    assert.are.equal(0, result.code, result.all)
+    for _, text in ipairs { "rank 2 did not receive x of isend (tag 5)", "rank 1 sent nothing for irecv (tag 6)" } do
+      assert.is_truthy(result.out:find("destroy_process_group: " .. text, 1, true), result.all)
+    end
+  end)
+
   it("is stopped by a limit of time while it waits", function()
     check_failure(job(2, "if rank == 2 then endless() end heed.limit { seconds = 0.5 } dist.barrier()"),
       "barrier: time limit exceeded: 0.5 s since the call began")
