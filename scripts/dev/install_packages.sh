@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs the missing packages of some groups; quick if none is missing.
 #   install_packages.sh [--name] GROUP...     --name: only names the missing packages
-# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci mpi. LUA in the environment
-# is the Lua version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all versions that Debian
-# has.
+# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci mpi mpis network. LUA in
+# the environment is the Lua version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all
+# versions that Debian has.
 # Where apt-get and root or sudo are available, it prints what it installs; elsewhere it names the packages and fails.
 set -u
 
@@ -108,8 +108,12 @@ needs_of() {
     mpi)
       need 'command_exists mpicc && command_exists mpirun' 'libopenmpi-dev openmpi-bin' openmpi-devel openmpi \
         open-mpi ;;
+    mpis) # MPICH beside Open MPI, which stays what mpicc means
+      need 'command_exists mpicc.mpich || command_exists /usr/lib64/mpich/bin/mpicc' 'libmpich-dev mpich' \
+        'mpich-devel mpich' '(one MPI only)' '(one MPI only)' ;;
+    network) need 'command_exists ip && command_exists tc' iproute2 'iproute iproute-tc' iproute2 '(on Linux only)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci mpi" >&2; exit 2 ;;
+    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci mpi mpis network" >&2; exit 2 ;;
   esac
 }
 

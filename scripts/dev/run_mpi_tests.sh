@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs the specs for several machines, all ranks on this one. Ends with "N passed, N failed"; fails if one fails.
 #   run_mpi_tests.sh BUILD SPEC...
-# Each spec of tests/mpi runs once for each number of ranks, and once as the only process; those of tests/mpi/jobs start their jobs themselves, under
-# busted. In the environment: RANKS, the numbers of ranks; MPIRUN, the launcher.
+# Each spec of tests/mpi runs once for each number of ranks; those of tests/mpi/jobs start their jobs themselves, under
+# busted. In the environment: RANKS, the numbers of ranks (0: as the only process, without a launcher); MPIRUN, the
+# launcher.
 set -u
 build=$1
 shift
@@ -15,9 +16,10 @@ export MPIRUN="${MPIRUN:-mpirun}" HEED_BUILD="$build"
 for spec in "$@"; do
   case $spec in
     */jobs/*) tally "$spec" env TESTS=none EMULATOR=true scripts/dev/run_tests.sh "$build" "$spec" ;;
-    *) tally "$spec, without a launcher" timeout 300 "$build/heed" "$spec"
-      for ranks in ${RANKS:-1 2 3 4}; do
-      tally "$spec, $ranks" timeout 300 "$MPIRUN" -n "$ranks" "$build/heed" "$spec"
+    *) for ranks in ${RANKS:-0 1 2 3 4}; do
+      if [ "$ranks" = 0 ]; then launch=''; else launch="$MPIRUN -n $ranks"; fi
+      # shellcheck disable=SC2086 # words of a command
+      tally "$spec, $ranks" timeout 300 $launch "$build/heed" "$spec"
     done ;;
   esac
 done
