@@ -45,8 +45,8 @@ heed_status heed_attention_partial(heed_context *ctx, const heed_tensor *q, cons
 
 /* Raises unless the output and the log-sums of the whole, and the gradient of the output, are those of such a
  * call. */
-static heed_status check_saved(heed_context *ctx, const heed__attention_operands *operands,
-                               const heed__attention_saved *saved, const heed_tensor *dout) {
+static heed_status check_of_whole(heed_context *ctx, const heed__attention_operands *operands,
+                                  const heed__attention_saved *saved, const heed_tensor *dout) {
   heed__attention_plan plan;
   memset(&plan, 0, sizeof plan);
   plan.context = ctx;
@@ -81,7 +81,7 @@ heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *
   heed_tensor *out = NULL, *kept = NULL;
   heed_status status = heed__attention_read_options(ctx, function, options, &operands);
   if (!status) status = check_offset(ctx, function, offset);
-  if (!status) status = check_saved(ctx, &operands, saved, dout);
+  if (!status) status = check_of_whole(ctx, &operands, saved, dout);
   if (!status && options->dropout_p > 0) { /* draws again */
     operands.kept = &kept;
     status = heed__attention_drawing(ctx, &operands, heed__attention, &out);
