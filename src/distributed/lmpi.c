@@ -131,7 +131,7 @@ static int init(lua_State *L) {
   if (s->d.open) {
     s->world = world;
     at_exit = s;
-    if (heed_set_poll(s->d.context, 0.001, dist_poll, &s->d)) return raise(L, heed_message(s->d.context));
+    if (heed_set_poll(s->d.context, 0.0002, dist_poll, &s->d)) return raise(L, heed_message(s->d.context));
   }
   check_status(L, &s->d, status);
   return 0;
