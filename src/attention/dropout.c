@@ -80,7 +80,7 @@ static int64_t draw_keys(const heed__attention_plan *p, const heed__attention_ta
 
 /* Draws the factors of a task from element *drawn on; false if it stopped at a yield point. */
 static bool draw_mask(heed__attention_plan *p, const heed__attention_task *t, int64_t head,
-                         float *dropout_mask, const heed__pace *pace, int64_t *drawn) {
+                      float *dropout_mask, const heed__pace *pace, int64_t *drawn) {
   const int64_t keys = t->key_length, count = (t->last - t->first) * keys;
   for (int64_t unchecked = 0, n; *drawn < count; *drawn += n) {
     float *const next = dropout_mask + *drawn;
