@@ -1,5 +1,6 @@
 -- What two ranks on two cores of one machine gain, and what agreeing costs; `make bench-mpi` runs it.
 --   heed ranks.lua [agree]    agree: only that; HEED_CHECK=0: without agreement
+--   heed ranks.lua die HOW    the last rank dies by `kill`, `error` or `exit` while the others wait for it
 -- One rank and all of them take turns; the shortest times count, of the slower rank. docs/machines.md has the results.
 local heed = require "heed"
 local dist = require "heed.distributed"
@@ -137,6 +138,22 @@ local function agreement()
     tostring(checks), best[1] * 1e6, best[2] * 1e6, 100 * best[2] / best[1])
 end
 
+-- ---- Failure ------------------------------------------------------------------------------------
+
+-- Prints the clock when the last rank dies, for ranks.sh.
+local function die(how)
+  dist.barrier()
+  if rank == size then
+    print(heed.clock())
+    io.stdout:flush()
+    if how == "kill" then os.execute "kill -9 $PPID" end
+    if how == "error" then error("this rank fails", 0) end
+    os.exit(1)
+  end
+  dist.barrier()
+end
+
+if arg[1] == "die" then die(arg[2]) end
 if arg[1] ~= "agree" then
   say("%d ranks: one rank, all of them", size)
   tensor_parallel()

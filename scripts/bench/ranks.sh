@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measures what two ranks gain on this machine, and what agreeing costs with two and four (ranks.lua).
+# Measures on this machine what two ranks gain, what agreeing costs with two and four, and how soon a job ends when a
+# rank dies (ranks.lua).
 #   ranks.sh BUILD
 # In the environment: MPIRUN, the launcher. Without one it prints "skipped: REASON" and succeeds. Nothing else should run
 # meanwhile: the load of the machine is printed.
@@ -31,3 +32,10 @@ if [ "$cores" -lt 4 ]; then # ranks take turns on the cores
 fi
 run 4 agree
 HEED_CHECK=0 run 4 agree
+
+# Seconds from the death of one of four ranks to the end of the job.
+for how in kill error exit; do
+  died=$(run 4 die $how 2>/dev/null || true)
+  "$build/heed" -e "local heed = require 'heed'
+    print(('a rank dies by %s: its job ends after %.2f s'):format('$how', heed.clock() - $(echo "$died" | tail -n 1)))"
+done
