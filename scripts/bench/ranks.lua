@@ -67,7 +67,7 @@ local function tensor_parallel()
   local whole, divided = make(), dist.tensor_parallel(make(), mesh)
   for _, n in ipairs { 128, 512, 1024 } do
     local ids = heed.randint(1, 1000, { n })
-    row(("tensor_parallel, 12 layers of 768, %d tokens"):format(n), 8,
+    row(("tensor_parallel, 12 layers of 768, %d tokens"):format(n), 16,
       function() whole(ids, { logits_to_keep = 1 }) end, function() divided(ids, { logits_to_keep = 1 }) end)
   end
 end
@@ -95,7 +95,7 @@ local function data_parallel()
       end
     end
     local count = math.floor(TEXTS / size)
-    row(("data_parallel, 10.7 M weights, %d texts of %d"):format(TEXTS, n), 8,
+    row(("data_parallel, 10.7 M weights, %d texts of %d"):format(TEXTS, n), 16,
       stepper(1, TEXTS, function(model) return model end),
       stepper((rank - 1) * count + 1, count, function(model) return dist.data_parallel(model, mesh) end))
   end

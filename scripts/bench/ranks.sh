@@ -12,7 +12,7 @@ command -v "${launcher%% *}" >/dev/null || skip "there is no $launcher; install 
 cores=$(getconf _NPROCESSORS_ONLN)
 [ "$cores" -ge 2 ] || skip 'two ranks need two cores'
 unset OPENBLAS_CORETYPE # it would choose the kernels of older processors
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 [ ! -r /proc/loadavg ] || echo "load before: $(cut -d' ' -f1-3 /proc/loadavg), $cores cores"
 bind='--bind-to core'
 [ "$(uname -s)" = Linux ] || bind=''
