@@ -2,8 +2,8 @@
 # Measures on this machine what two ranks gain, what agreeing costs with two and four, and how soon a job ends when a
 # rank dies (ranks.lua).
 #   ranks.sh BUILD
-# In the environment: MPIRUN, the launcher. Without one it prints "skipped: REASON" and succeeds. Nothing else should run
-# meanwhile: the load of the machine is printed.
+# In the environment: MPIRUN, the launcher. Without one it prints "skipped: REASON" and succeeds. It prints the load of
+# the machine, since other programs disturb two ranks more than one.
 set -eu
 build=$1 launcher=${MPIRUN:-mpirun}
 skip() { echo "skipped: $1"; exit 0; }
