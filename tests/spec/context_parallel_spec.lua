@@ -112,4 +112,11 @@ describe("context_parallel without a launcher", function()
       "false\t11: steps: it is not available in context_parallel", "0", "",
     }, "\n") }, result)
   end)
+
+  it("has an example, which reads and writes a text", function()
+    local result = support.run(support.heed .. " scripts/examples/mpi/context.lua 96")
+    assert.are.equal(0, result.code)
+    assert.is_truthy(result.out:find("rank 1 of 1 read 96 of 96 tokens", 1, true))
+    assert.is_truthy(result.out:find("the cache has 104 tokens; sent by rank 1: 0.00 MB", 1, true))
+  end)
 end)
