@@ -88,7 +88,13 @@ heed_status dist_check_group(dist_group *g, const char *call);
 
 /* ---- Waiting and agreeing (agree.c) ---- */
 
-/** Waits for operations of `call`. Looks after cancellation, limits and the time: CANCELLED, LIMIT. On
+/* Seconds after which a loop that waits checks the clock, limits and cancellation again. */
+#define DIST_CHECK_SECONDS 0.0005
+/** Writes seconds as messages show them to text, which it returns: "2.0", "60.0". printf would use the
+ * locale's separator. */
+const char *dist_seconds_text(char *text, size_t size, double seconds);
+
+/** Waits for operations of `call`. Checks for cancellation, limits and the time: CANCELLED, LIMIT. On
  * failure g is broken. `what` says in the message what did not happen. */
 heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int count);
 
@@ -165,7 +171,8 @@ heed_status dist_await(dist_request *r);
 /** Writes to d->message which message is still in flight, now that no rank sends or receives any more; "" if
  * none is. */
 void dist_find_lost(dist *d);
-/** Advances everything in flight, without using the context: for heed_set_poll. */
+/** Advances everything in flight, without using the context: for heed_set_poll. Does nothing after the end,
+ * and in the child of a fork. */
 void dist_poll(void *d);
 
 #endif

@@ -89,12 +89,6 @@ bool transport_split(transport *t, const transport_comm *comm, int color, int ke
   return c == MPI_COMM_NULL || use_comm(t, c, out);
 }
 
-void transport_free(transport_comm *comm) {
-  MPI_Comm c = comm_of(comm);
-  if (comm->size > 0) MPI_Comm_free(&c);
-  *comm = (transport_comm){0};
-}
-
 int transport_world_rank(const transport_comm *comm, int rank) {
   MPI_Group group, world;
   int out = rank;
