@@ -37,8 +37,6 @@ function alone.split(_, color) return color ~= 0 and WORLD or nil end
 
 function alone.counted() return {} end
 
-function alone.abort(message) E.fail(message) end
-
 --- x, or the error for elements that share memory, which cannot be written.
 local function written(x) return x:is_contiguous() and x or x:copy_(x:clone()) end
 

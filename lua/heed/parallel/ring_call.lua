@@ -7,6 +7,7 @@ local compat = require "heed.compat"
 local agreement = require "heed.parallel.agreement"
 local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
+local draws = require "heed.parallel.draws"
 local ring = require "heed.parallel.ring"
 local E = require "heed.nn.entries"
 local Function = require "heed.autograd.functions"
@@ -96,12 +97,7 @@ end
 --- it is the same on all ranks.
 local function generator_of(link, name, p, generator)
   if p == 0 then return nil end
-  generator = generator or core.default_generator
-  if not pcall(generator.get_offset, generator) then
-    E.fail('%s: dropout is %s in context_parallel, and the generator is "mt19937", whose numbers have an order; give '
-      .. 'heed.Generator { kind = "philox" } of the same seed on all ranks, set dropout to 0, or call eval()', name,
-      tostring(p))
-  end
+  generator = draws.generator(generator, p, name, " in context_parallel", "set dropout to 0, or call eval()")
   local own = digest(generator)
   for rank, told in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
     if told:tolist()[1] ~= own then
@@ -110,11 +106,6 @@ local function generator_of(link, name, p, generator)
     end
   end
   return generator
-end
-
---- Moves a generator behind one draw.
-local function move_on(generator)
-  generator:set_offset(math.floor((generator:get_offset() + 3) / 4) * 4 + 4)
 end
 
 --- Raises for lengths that are not from 0 to s.
@@ -317,7 +308,7 @@ function ring_call.attend(link, name, q, k, v, o, n, s)
   if not n then n, s = totals_of(link, name, q, k, v) end
   o.generator = generator_of(link, name, o.dropout_p, o.generator)
   local c = new_call(link, name, q, division.segments(n, link.size, link.rank), n, s, o)
-  if o.generator then move_on(o.generator) end
+  if o.generator then draws.move_on(o.generator) end
   return RingAttention(c, q, k, v, c.mask, o.sinks, o.alibi_slopes, c.past and c.past.k, c.past and c.past.v)
 end
 
