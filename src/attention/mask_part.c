@@ -79,11 +79,29 @@ static heed_status bounds_of(const heed_mask *m, heed_mask **out) {
   return heed_mask_window(m->context, &window, out);
 }
 
+static bool is_inside(int64_t first, int64_t count, int64_t size) {
+  return first >= 0 && count >= 0 && first <= size && count <= size - first;
+}
+
+/* heed__mask_row relies on this. */
+static heed_status check_part(const heed_mask *m, const char *function, const heed__mask_call *call,
+                              const heed__mask_part *part) {
+  int64_t shape[HEED_MAX_DIMS];
+  int ndim = 0;
+  (void)heed__mask_broadcast(m, &ndim, shape);
+  const int64_t items = ndim > 1 ? shape[ndim - 2] : 1;
+  if (is_inside(part->first_row, part->rows, call->l) && is_inside(part->first_key, part->keys, call->s) &&
+      part->item >= -1 && (items == 1 || part->item < items))
+    return HEED_OK;
+  return heed__fail(m->context, HEED_ARGUMENT, "%s: the part is not inside of the mask", function);
+}
+
 heed_status heed__mask_cut(heed_mask *m, const char *function, const heed__mask_call *call,
                            const heed__mask_part *part, bool every_query, heed_mask **out) {
   heed_tensor *pairs = NULL;
   heed_mask *seen = NULL, *bounds = NULL;
   heed_status status = heed__mask_check(m->context, function, m, call, every_query);
+  if (!status) status = check_part(m, function, call, part);
   if (status) return status;
   if (heed__mask_most(m) == 0) {
     *out = heed_mask_retain(m);

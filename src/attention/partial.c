@@ -37,6 +37,25 @@ heed_status heed_attention_partial(heed_context *ctx, const heed_tensor *q, cons
   return only_whole(status, new_stats, stats);
 }
 
+static bool is_result(const heed_tensor *x, const heed__attention_plan *p) {
+  return x->dtype == HEED_FLOAT32 && heed__same_shape(p->ndim, p->shape, x->ndim, x->shape);
+}
+
+/* Checks the sizes of the output, its gradient and the log-sums, on which the kernels rely. */
+static heed_status check_saved(heed_context *ctx, const heed__attention_operands *operands,
+                               const heed__attention_saved *saved, const heed_tensor *dout) {
+  heed__attention_plan p = {.context = ctx, .operands = operands, .empty = true};
+  const heed_status status = heed__attention_check(&p);
+  const heed_tensor *lse = saved->lse;
+  int64_t rows = 1;
+  for (int i = 0; i < p.ndim - 1; i++) rows *= p.shape[i];
+  const bool fit = is_result(saved->out, &p) && is_result(dout, &p) && heed_tensor_is_contiguous(dout) &&
+                   lse->dtype == HEED_FLOAT32 && lse->numel == rows && heed_tensor_is_contiguous(lse);
+  heed__attention_free_operands(&p);
+  if (status || fit) return status;
+  return heed__fail(ctx, HEED_SHAPE, "%s: out, lse or dout are not those of this part", operands->function);
+}
+
 heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                           const heed_tensor *v, const heed_attention_options *options,
                                           int64_t offset, const heed__attention_saved *saved,
@@ -48,6 +67,7 @@ heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *
   heed__attention_saved own = *saved;
   heed_tensor *out = NULL, *kept = NULL;
   heed_status status = heed__attention_read_options(ctx, function, options, &operands);
+  if (!status) status = check_saved(ctx, &operands, saved, dout);
   if (!status && options->dropout_p > 0) { /* draws again */
     operands.kept = &kept;
     status = heed__attention_drawing(ctx, &operands, heed__attention, &out);

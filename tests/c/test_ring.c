@@ -118,6 +118,28 @@ static void parts_add_up_to_the_gradients(void **state) {
   }
 }
 
+static void outputs_of_another_shape_are_refused(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_tensor *q = NULL, *k = NULL, *out = NULL, *stats = NULL, *lse = NULL, *few = NULL;
+  heed_tensor *dx[HEED__ATTENTION_GRADIENTS];
+  const heed_attention_options options = options_of(NULL, NULL);
+  assert_ok(normal(ctx, N, &q));
+  assert_ok(normal(ctx, S, &k));
+  assert_ok(heed_attention_partial(ctx, q, k, k, &options, 0, &out, &stats));
+  assert_ok(lse_of(ctx, stats, &lse));
+  assert_ok(heed_narrow(ctx, lse, 1, 1, N, &few));
+  const struct {
+    const heed_tensor *out, *lse, *dout;
+  } cases[] = {{k, lse, out}, {out, few, out}, {out, lse, k}};
+  for (int i = 0; i < 3; i++) {
+    const heed__attention_saved saved = {.out = cases[i].out, .lse = cases[i].lse};
+    assert_int_equal(HEED_SHAPE,
+                     heed__attention_part_backward(ctx, q, k, k, &options, 0, &saved, cases[i].dout, 7u, dx));
+  }
+  heed_tensor *const all[] = {q, k, out, stats, lse, few};
+  for (int i = 0; i < 6; i++) heed_tensor_free(all[i]);
+}
+
 static heed_status in_parts(heed_context *ctx) {
   heed_tensor *x[3] = {NULL}, *dout = NULL, *lengths = NULL, *dx[2][HEED__ATTENTION_GRADIENTS] = {{NULL}};
   heed_mask *mask = NULL;
@@ -147,6 +169,7 @@ static void memory_may_run_out_anywhere(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(parts_add_up_to_the_gradients),
+      TEST(outputs_of_another_shape_are_refused),
       cmocka_unit_test(memory_may_run_out_anywhere),
   };
   return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
