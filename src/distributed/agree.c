@@ -104,7 +104,7 @@ heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int c
 
 /* ---- Agreeing ---- */
 
-/* What a rank tells the others. */
+/* What each rank sends to agree on a call. */
 typedef struct record {
   int64_t number;
   int64_t call; /* a dist_call + 256 · detail */

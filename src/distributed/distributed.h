@@ -3,7 +3,7 @@
  * 1.
  *
  * Functions return a heed_status; the message is in d->message, without a position. What they allocate they
- * allocate before a rank tells the others that it takes part: a failure before that point changes nothing,
+ * allocate before they agree with the other ranks: a failure before that point changes nothing,
  * and all ranks can go on. After it the others wait for this rank, so a group in which an operation was
  * stopped halfway cannot be used any more. What is then still in flight keeps its memory. */
 #ifndef DISTRIBUTED_H
@@ -24,7 +24,7 @@
   X(BROADCAST, "broadcast")                                                                                  \
   X(SPLIT, "new_group")                                                                                      \
   X(END, "destroy_process_group")
-/* What dist_counts counts besides them: messages, and what ranks tell each other to agree. */
+/* What dist_counts counts besides them: messages, and agreements. */
 #define DIST_OTHERS(X) X(ISEND, "isend") X(IRECV, "irecv") X(AGREEMENT, "agreement")
 
 typedef enum dist_call {
@@ -62,7 +62,7 @@ typedef struct dist_group {
   dist *d;
   transport_comm comm;
   transport_comm headers; /* for the headers of messages; empty if ranks do not agree */
-  heed_tensor *records;   /* what the ranks tell each other in an agreement */
+  heed_tensor *records;   /* one of each rank, for agreements: [size, fields], int64 */
   int64_t number;         /* of the group: the same on all its ranks */
   int64_t calls;          /* that all ranks make, so far */
   int64_t sent;           /* messages, so far */

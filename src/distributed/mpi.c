@@ -102,8 +102,8 @@ int transport_world_rank(const transport_comm *comm, int rank) {
 
 /* ---- Operations ---- */
 
-/* A type and a count of it that stand for so many bytes. MPI counts with ints; more than t->piece bytes are
- * therefore one element of a derived type: whole pieces, and the rest. To be freed with end_type. */
+/* A type, and the count of it that has this number of bytes. MPI counts with ints; more than t->piece bytes
+ * are therefore one element of a derived type: whole pieces, and the rest. To be freed with end_type. */
 static bool begin_type(transport *t, int64_t bytes, MPI_Datatype *type, int *count) {
   *type = MPI_BYTE;
   *count = (int)bytes;

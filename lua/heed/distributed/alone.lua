@@ -5,8 +5,8 @@ local E = require "heed.nn.entries"
 local alone = {}
 
 local WORLD = {}
-local sent = {} -- by tag: the messages that nobody has received yet, oldest first
-local waiting = {} -- by tag: the requests of irecv that no message has come for
+local sent = {} -- by tag: the messages that are not received yet, oldest first
+local waiting = {} -- by tag: the requests of irecv without a message
 
 local function none() end
 

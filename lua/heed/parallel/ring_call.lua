@@ -1,4 +1,4 @@
---- scaled_dot_product_attention of shards: what ring attention (heed.parallel.ring) needs to know of a call, and its
+--- scaled_dot_product_attention of shards: the description of a call for ring attention (heed.parallel.ring), and its
 --- gradient. Shapes: b batch, h heads, n queries and s keys of all ranks, l queries of this one, p past keys, which all
 --- ranks have.
 
@@ -86,7 +86,7 @@ local function least(x, pick) return type(x) == "table" and pick(compat.unpack(x
 
 -- ---- Dropout ------------------------------------------------------------------------------------
 
---- A number that tells generators with different states apart.
+--- A number that differs between generators with different states.
 local function digest(generator)
   local state, sum = generator:get_state(), 0
   for i = 1, #state do sum = (sum * 257 + state:byte(i)) % 2 ^ 40 end
@@ -99,8 +99,8 @@ local function generator_of(link, name, p, generator)
   if p == 0 then return nil end
   generator = draws.generator(generator, p, name, " in context_parallel", "set dropout to 0, or call eval()")
   local own = digest(generator)
-  for rank, told in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
-    if told:tolist()[1] ~= own then
+  for rank, other in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
+    if other:tolist()[1] ~= own then
       E.fail("%s: the generator of dropout is not that of rank %d; all ranks must give it the same seed, and draw the "
         .. "same from it", name, rank)
     end
