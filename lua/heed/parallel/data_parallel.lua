@@ -18,8 +18,8 @@ local function dist() return require "heed.distributed" end
 
 -- ---- Equal parameters ---------------------------------------------------------------------------
 
---- Numbers that tell parameters apart, float32 [n, 3]: the sum, the sum of squares, and a weighted sum, which sees an
---- order. Of equal elements they are equal, bit for bit.
+--- Numbers that differ between parameters, float32 [n, 3]: the sum, the sum of squares, and a weighted sum, which
+--- depends on the order. Of equal elements they are equal, bit for bit.
 local function digests(list)
   local rows = {}
   for i, parameter in ipairs(list) do
