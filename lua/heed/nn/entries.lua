@@ -122,7 +122,7 @@ local colon = "a tensor; call it as x:NAME(...), with a colon, or as heed.NAME(x
 function E.check_tensor(value, method, argument, ndim)
   local kind = primitives.kind(value)
   if kind ~= "tensor" and kind ~= "parameter" then
-    local dot = argument == "x" and type(value) ~= "userdata" and type(value) ~= "table"
+    local dot = argument == "x" and rawget(core, method) and type(value) ~= "userdata" and type(value) ~= "table"
     E.reject(method, argument, value, dot and (colon:gsub("NAME", method)) or "a tensor")
   end
   if ndim and value.ndim ~= ndim then
