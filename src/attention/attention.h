@@ -262,7 +262,7 @@ heed_status heed__attention_backward(heed_context *ctx, const heed__attention_op
 
 /** What the keys of a part contribute to the gradients of attention over all keys, whose output and log-sums
  * are in `saved`; the operands are those of heed_attention_partial for the part. Dropout is drawn again: the
- * generator must be where it was. Errors: as above. */
+ * generator must be where it was. The tensors in saved and dout are row-major. Errors: as above, SHAPE. */
 HEED_MUST_USE
 heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                           const heed_tensor *v, const heed_attention_options *options,

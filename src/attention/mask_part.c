@@ -70,6 +70,23 @@ static heed_status find_intervals(const heed_mask *m, const char *function, cons
   return status;
 }
 
+/* Whether `count` from `first` on are within `all`, of which there are at most INT32_MAX. */
+static bool is_within(int64_t first, int64_t count, int64_t all) {
+  return first >= 0 && count >= 0 && all >= 0 && all <= INT32_MAX && first <= all && count <= all - first;
+}
+
+static heed_status check_mask_part(const heed_mask *m, const char *function, const heed__mask_call *call,
+                                   const heed__mask_part *part) {
+  int64_t shape[HEED_MAX_DIMS];
+  int ndim = 0;
+  (void)heed__mask_broadcast(m, &ndim, shape);
+  if (is_within(part->first_row, part->rows, call->l) && is_within(part->first_key, part->keys, call->s) &&
+      call->offset >= -INT32_MAX && call->offset <= INT32_MAX &&
+      (ndim < 2 || shape[ndim - 2] == 1 || part->item < shape[ndim - 2]))
+    return HEED_OK;
+  return heed__fail(m->context, HEED_INDEX, "%s: the part of the mask is not within its call", function);
+}
+
 /* The mask's causality and windows, which follow a call's offset; *out stays NULL without any. */
 static heed_status bounds_of(const heed_mask *m, heed_mask **out) {
   int64_t left = INT64_MAX, right = INT64_MAX;
@@ -83,7 +100,8 @@ heed_status heed__mask_cut(heed_mask *m, const char *function, const heed__mask_
                            const heed__mask_part *part, bool every_query, heed_mask **out) {
   heed_tensor *pairs = NULL;
   heed_mask *seen = NULL, *bounds = NULL;
-  heed_status status = heed__mask_check(m->context, function, m, call, every_query);
+  heed_status status = check_mask_part(m, function, call, part);
+  if (!status) status = heed__mask_check(m->context, function, m, call, every_query);
   if (status) return status;
   if (heed__mask_most(m) == 0) {
     *out = heed_mask_retain(m);

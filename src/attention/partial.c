@@ -2,6 +2,8 @@
  * row_max and row_sum: the largest score and the sum of e^(score - row_max). Source: arXiv:2112.05682. */
 #include "plan.h"
 
+#include <string.h>
+
 enum {
   MERGE_PIECE = 1 << 15, /* floats of one part that a task merges */
   MERGE_ALONE = 1 << 18, /* up to this number of floats of all parts one thread does it alone */
@@ -18,6 +20,12 @@ static heed_status only_whole(heed_status status, bool is_new, heed_tensor **out
   return status;
 }
 
+static heed_status check_offset(heed_context *ctx, const char *function, int64_t offset) {
+  if (offset >= -farthest && offset <= farthest) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: offset is %lld; it must be from -2^53 to 2^53", function,
+                    (long long)offset);
+}
+
 heed_status heed_attention_partial(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
                                    const heed_tensor *v, const heed_attention_options *options,
                                    int64_t offset, heed_tensor **out, heed_tensor **stats) {
@@ -27,14 +35,38 @@ heed_status heed_attention_partial(heed_context *ctx, const heed_tensor *q, cons
       .function = function, .q = q, .k = k, .v = v, .offset = offset, .same_tokens = true, .stats = stats};
   const bool new_out = *out == NULL, new_stats = *stats == NULL;
   heed_status status = heed__attention_read_options(ctx, function, options, &operands);
-  if (!status && (offset < -farthest || offset > farthest))
-    status = heed__fail(ctx, HEED_ARGUMENT, "%s: offset is %lld; it must be from -2^53 to 2^53", function,
-                        (long long)offset);
+  if (!status) status = check_offset(ctx, function, offset);
   if (!status) status = heed__check_apart(ctx, function, out, stats);
   if (status) return status;
   status = heed__attention_drawing(ctx, &operands, heed__attention, out);
   status = only_whole(status, new_out, out);
   return only_whole(status, new_stats, stats);
+}
+
+/* Raises unless the output and the log-sums of the whole, and the gradient of the output, are those of such a
+ * call. */
+static heed_status check_of_whole(heed_context *ctx, const heed__attention_operands *operands,
+                                  const heed__attention_saved *saved, const heed_tensor *dout) {
+  heed__attention_plan plan;
+  memset(&plan, 0, sizeof plan);
+  plan.context = ctx;
+  plan.operands = operands;
+  heed_status status = heed__attention_check(&plan);
+  const heed_tensor *const given[] = {saved->out, dout, saved->lse};
+  static const char *const names[] = {"out", "dout", "lse"};
+  for (int i = 0; i < 3 && !status; i++) {
+    const int ndim = i < 2 ? plan.ndim : plan.ndim - 1;
+    char have[HEED__SHAPE_TEXT], need[HEED__SHAPE_TEXT];
+    if (given[i]->dtype != HEED_FLOAT32 ||
+        !heed__same_shape(given[i]->ndim, given[i]->shape, ndim, plan.shape) ||
+        !heed_tensor_is_contiguous(given[i]))
+      status = heed__fail(ctx, HEED_SHAPE, "%s: %s is %s %s; it must be float32 %s, contiguous",
+                          operands->function, names[i], heed_dtype_name(given[i]->dtype),
+                          heed__shape_text(have, given[i]->ndim, given[i]->shape),
+                          heed__shape_text(need, ndim, plan.shape));
+  }
+  heed__attention_free_operands(&plan);
+  return status;
 }
 
 heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *q, const heed_tensor *k,
@@ -48,6 +80,8 @@ heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *
   heed__attention_saved own = *saved;
   heed_tensor *out = NULL, *kept = NULL;
   heed_status status = heed__attention_read_options(ctx, function, options, &operands);
+  if (!status) status = check_offset(ctx, function, offset);
+  if (!status) status = check_of_whole(ctx, &operands, saved, dout);
   if (!status && options->dropout_p > 0) { /* draws again */
     operands.kept = &kept;
     status = heed__attention_drawing(ctx, &operands, heed__attention, &out);

@@ -25,6 +25,8 @@ static int redirect(lua_State *L) {
   lheed_state *S = lheed_get(L);
   lua_settop(L, 1);
   if (!lua_isnil(L, 1) && !lua_isfunction(L, 1))
+    lheed_bad_argument(L, 1, "redirect", "f", "a function or nil");
+  if (!lua_isnil(L, 1) && !lua_isfunction(L, 1))
     return lheed_bad_argument(L, 1, "redirect", "f", "a function or nil");
   lua_rawgetp(L, LUA_REGISTRYINDEX, &redirect_key);
   lua_pushvalue(L, 1);

@@ -24,7 +24,8 @@ static heed_attention_options options_of(const heed_mask *mask, heed_generator *
 /* The logarithms of the sums of e^score, of statistics [..., 2]. */
 static heed_status lse_of(heed_context *ctx, const heed_tensor *stats, heed_tensor **out) {
   const int64_t n = heed_tensor_numel(stats) / 2;
-  const heed_status status = heed_full(ctx, HEED_FLOAT32, 1, &n, heed_number(0), out);
+  const heed_status status = heed_full(ctx, HEED_FLOAT32, heed_tensor_ndim(stats) - 1,
+                                       heed_tensor_shape(stats), heed_number(0), out);
   if (status != HEED_OK) return status;
   const float *x = heed_tensor_data((heed_tensor *)(uintptr_t)stats);
   float *lse = heed_tensor_data(*out);
@@ -118,6 +119,26 @@ static void parts_add_up_to_the_gradients(void **state) {
   }
 }
 
+static void tensors_of_another_call_are_refused(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  heed_tensor *x[3] = {NULL}, *out = NULL, *lse = NULL, *other = NULL, *dx[HEED__ATTENTION_GRADIENTS];
+  for (int i = 0; i < 3; i++) assert_ok(normal(ctx, i ? S : N, &x[i]));
+  assert_ok(normal(ctx, N, &out));
+  assert_ok(normal(ctx, N - 1, &other));
+  assert_ok(heed_full(ctx, HEED_FLOAT32, 3, SHAPE(1, 2, N), heed_number(0), &lse));
+  const heed_attention_options options = options_of(NULL, NULL);
+  const heed__attention_saved good = {.out = out, .lse = lse}, bad = {.out = out, .lse = out};
+  assert_fails(
+      ctx, heed__attention_part_backward(ctx, x[0], x[1], x[2], &options, 0, &good, other, 7u, dx),
+      HEED_SHAPE,
+      "attention_partial: dout is float32 [1, 2, 19, 8]; it must be float32 [1, 2, 20, 8], contiguous");
+  assert_fails(ctx, heed__attention_part_backward(ctx, x[0], x[1], x[2], &options, 0, &bad, out, 7u, dx),
+               HEED_SHAPE,
+               "attention_partial: lse is float32 [1, 2, 20, 8]; it must be float32 [1, 2, 20], contiguous");
+  heed_tensor *const all[] = {x[0], x[1], x[2], out, lse, other};
+  for (int i = 0; i < 6; i++) heed_tensor_free(all[i]);
+}
+
 static heed_status in_parts(heed_context *ctx) {
   heed_tensor *x[3] = {NULL}, *dout = NULL, *lengths = NULL, *dx[2][HEED__ATTENTION_GRADIENTS] = {{NULL}};
   heed_mask *mask = NULL;
@@ -147,6 +168,7 @@ static void memory_may_run_out_anywhere(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(parts_add_up_to_the_gradients),
+      TEST(tensors_of_another_call_are_refused),
       cmocka_unit_test(memory_may_run_out_anywhere),
   };
   return cmocka_run_group_tests_name("ring", tests, NULL, NULL);

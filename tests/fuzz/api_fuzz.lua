@@ -283,7 +283,7 @@ end
 -- Internal functions, whose callers are responsible for the messages.
 local never = {
   ["core.open"] = true, ["core.raise"] = true, ["core.frame"] = true, ["modules.install"] = true,
-  ["modules.guard"] = true,
+  ["modules.guard"] = true, ["modules.redirect"] = true,
 }
 -- Internal functions that take the name with which their messages begin, here a random one; and functions that call
 -- their argument, whose errors pass through.

@@ -193,6 +193,7 @@ describe("the annotations", function()
     for owner, object in pairs(objects) do
       for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
     end
+    dist.irecv(heed.empty(1), 1):wait()
     dist.destroy_process_group()
   end)
   it("name the contents of heed.utils", function()

@@ -123,7 +123,8 @@ function ring.backward(c, q, k, v, out, lse, dout)
   local dslopes = c.slopes and core.zeros(c.slopes.shape)
   for i, a in ipairs(c.queries) do
     of_queries[i] = {
-      out = rows(out, a), dout = rows(dout, a):contiguous(), lse = lse:narrow(-1, a.at + 1, a.size):contiguous(),
+      out = rows(out, a):contiguous(), dout = rows(dout, a):contiguous(),
+      lse = lse:narrow(-1, a.at + 1, a.size):contiguous(),
     }
   end
   local function gradients(segments, keys, values, dk, dv)

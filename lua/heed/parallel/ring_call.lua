@@ -246,8 +246,8 @@ local function new_call(link, name, q, queries, n, s, o)
     local function gradients(own, i)
       local given = options_for(a, b, own, i)
       given.of_slopes = c.slopes ~= nil
-      given.out, given.lse = item_of(out, i), i and lse:narrow(1, i, 1) or lse
-      given.dout = item_of(dout, i)
+      given.out, given.lse = item_of(out, i):contiguous(), i and lse:narrow(1, i, 1) or lse
+      given.dout = item_of(dout, i):contiguous()
       return primitives.attention_part_backward(item_of(qa, i), item_of(kb, i), item_of(vb, i), given)
     end
     if type(offset) ~= "table" then return gradients(offset) end
