@@ -122,11 +122,11 @@ end
 --- The function that computes attention while f runs. whole: tokens are whole on each rank, and caches divided.
 --- touched: the caches that are used, with the numbers of tokens that they had.
 local function redirected(link, whole, touched)
-  --- The numbers of queries and keys of all ranks, of x and key [..., tokens, size] of a module.
-  local function totals(name, x, key)
+  --- The numbers of queries and keys of all ranks, of x and key [..., tokens, size] of a module with these settings.
+  local function totals(name, x, key, settings)
     if whole then return x.shape[x.ndim - 1] end
     local list = { agreement.of("x", x, x.ndim - 1), key and agreement.of("key", key, key.ndim - 1) }
-    local found = agreement.totals(link, name, list)
+    local found = agreement.totals(link, name, list, settings)
     return found[1], found[2] or found[1]
   end
 
