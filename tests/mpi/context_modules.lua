@@ -434,6 +434,47 @@ describe("a mistake in context_parallel", function()
     end)
   end)
 
+  it("has the sentence of one process for a wrong option", function()
+    local whole = heed.zeros(2, 2, 12, 4)
+    for _, o in ipairs {
+      { window = 3 }, { window = { left = "x" } }, { softcap = -1 }, { is_causal = 3 }, { scale = "x" },
+      { sinks = heed.ones(3) }, { sinks = 3 }, { alibi_slopes = 2 }, { attn_mask = 3 }, { generator = 3 },
+      { attn_mask = heed.ones(12, 12):long() }, { past_key = heed.ones(2, 2, 3, 4) }, { kv_lengths = { 1, 2, 3 } },
+      { past_key = heed.ones(2, 2, 3, 4), past_value = heed.ones(2, 2, 4, 4) }, { need_lse = 4 },
+    } do
+      fails(message_of(attention, whole, whole, whole, o), function(shard)
+        local own = shard(whole, 3)
+        return attention(own, own, own, o)
+      end)
+    end
+    fails("MultiHeadAttention: attn_mask is the number 3; it must be a tensor or a heed.Mask",
+      function(shard) return mha()(shard(x, 2), { attn_mask = 3 }) end)
+    fails("MultiHeadAttention: kv_lengths is a tensor of shape [3] and dtype int64; it must be [2], a length for each "
+      .. "item of the batch", function(shard) return mha()(shard(x, 2), { kv_lengths = { 1, 2, 3 } }) end)
+  end)
+
+  with(2, "names the rank with other options", function()
+    local function differs(text, f)
+      fails(("%s here, and has another value on rank %d; it must be the same on all ranks"):format(text,
+        rank == 1 and 2 or 1), f)
+    end
+    for _, case in ipairs {
+      { "is_causal is " .. tostring(rank == 1), { is_causal = rank == 1 } },
+      { "softcap is " .. (rank == 1 and 3 or 4), { softcap = rank == 1 and 3 or 4 } },
+      { "the window's left is " .. (rank == 1 and "2" or "nil"), { window = rank == 1 and { left = 2 } or nil } },
+    } do
+      differs("scaled_dot_product_attention: " .. case[1], function(shard)
+        local own = shard(q, 3)
+        return attention(own, own, own, case[2])
+      end)
+    end
+    local m, own = mha(), dist.context_cache(mesh)
+    dist.context_parallel(mesh, function(shard) return m(shard(x, 2), { cache = own }) end)
+    if rank == 1 then own:truncate(3) end
+    differs("MultiHeadAttention: the length of cache is " .. (rank == 1 and 3 or 4),
+      function(shard) return m(shard(x, 2), { cache = own }) end)
+  end)
+
   with(2, "names the rank with another generator", function()
     fails(("scaled_dot_product_attention: the generator of dropout is not that of rank %d; all ranks must give it the "
       .. "same seed, and draw the same from it"):format(rank == 1 and 2 or 1), function(shard)
