@@ -205,8 +205,8 @@ describe("a model in context_parallel", function()
       end)
     end
     read(most - 1)
-    assert.is_truthy(message_of(read, 2):find(("cache has %d tokens and ids have 2 tokens on all ranks"):format(most - 1),
-      1, true))
+    local text = ("cache has %d tokens and ids have 2 tokens on all ranks"):format(most - 1)
+    assert.is_truthy(message_of(read, 2):find(text, 1, true))
     read(1)
     assert.are.equal(most, own.length)
   end)

@@ -108,8 +108,8 @@ local function forward_heads(name, m, x, options)
 end
 
 --- m(x, options) on shards. `ranks` has totals(name, x, key, settings), the numbers of tokens of all ranks;
---- positions(name, n, cache, m), those of this rank's tokens of n, which may follow those of m in a cache; and attend(name, q, k, v,
---- options, n, s), the output and the logarithms of the sums of e^score.
+--- positions(name, n, cache, m), those of this rank's tokens of n, which may follow those of m in a cache; and
+--- attend(name, q, k, v, options, n, s), the output and the logarithms of the sums of e^score.
 return function(ranks, m, x, ...)
   local name = E.class_name(m)
   local options = read_options(name, m, x, ...)
