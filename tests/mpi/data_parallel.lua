@@ -157,6 +157,15 @@ describe("data_parallel", function()
     end)
   end)
 
+  with(2, "refuses models whose parameters have other shapes", function()
+    local message = ("data_parallel: weight is [2, %d] here, and has another shape on rank %d; build the same model on "
+      .. "every rank"):format(rank == 1 and 3 or 4, rank == 1 and 2 or 1)
+    for _, options in ipairs { {}, { broadcast = true } } do
+      assert.are.equal(message,
+        message_of(dist.data_parallel, nn.Linear(rank == 1 and 3 or 4, 2), nil, options))
+    end
+  end)
+
   with(2, "refuses models that differ, or broadcasts that of rank 1", function()
     heed.manual_seed(rank)
     local m = nn.Linear(3, 3)
