@@ -1,4 +1,4 @@
---- heed.distributed: the ranks of a job and what they tell each other. Under mpirun it works through the module
+--- heed.distributed: communication between the ranks of a job. Under mpirun it works through the module
 --- heed_mpi (make MPI=1); without mpirun the script is the only rank, and the same calls return at once.
 
 local alone = require "heed.distributed.alone"

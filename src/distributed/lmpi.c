@@ -227,7 +227,7 @@ static int state_gc(lua_State *L) {
   return 0;
 }
 
-/* finalize() → a message about a message that is lost, or nil */
+/* finalize() → the description of a lost message, or nil */
 static int finalize(lua_State *L) {
   state *s = get_state(L);
   dist_group *world = check_group(L, 1);
@@ -298,7 +298,8 @@ static void forget_flight(lua_State *L, const dist_request *r) {
   lua_pop(L, 1);
 }
 
-/* Ends the requests that have ended, also those that nobody waits for, and lets the collector have them. */
+/* Ends the requests that have ended, also those that no script waits for, and leaves them to the collector.
+ */
 static void end_flights(lua_State *L, state *s) {
   for (dist_request *r = s->d.requests, *next; r; r = next) {
     bool done;

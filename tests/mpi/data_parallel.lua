@@ -68,6 +68,17 @@ describe("data_parallel", function()
     same_gradients(m, d)
   end)
 
+  recorded("averages where a hook begins another backward pass, which is refused", function()
+    local m, x, y = model(), batch()
+    local d = dist.data_parallel(m:clone())
+    local other = heed.ones(2):requires_grad_():sum()
+    cross_entropy(m(x), y):backward()
+    local out = d(own(x))
+    out:register_hook(function() assert.is_false(pcall(other.backward, other)) end)
+    cross_entropy(out, own(y)):backward()
+    same_gradients(m, d)
+  end)
+
   recorded("trains as one process does", function()
     local m, x, y = model(), batch()
     local d = dist.data_parallel(m:clone())
@@ -158,6 +169,15 @@ describe("data_parallel", function()
       tensors.close(m.W_query.weight.grad:narrow(1, (mesh:get_local_rank "tp" - 1) * rows + 1, rows),
         d.W_query.weight.grad)
     end)
+  end)
+
+  with(2, "refuses models whose parameters have other shapes", function()
+    local message = ("data_parallel: weight is [2, %d] here, and has another shape on rank %d; build the same model on "
+      .. "every rank"):format(rank == 1 and 3 or 4, rank == 1 and 2 or 1)
+    for _, options in ipairs { {}, { broadcast = true } } do
+      assert.are.equal(message,
+        message_of(dist.data_parallel, nn.Linear(rank == 1 and 3 or 4, 2), nil, options))
+    end
   end)
 
   with(2, "refuses models that differ, or broadcasts that of rank 1", function()

@@ -5,8 +5,8 @@ local E = require "heed.nn.entries"
 local alone = {}
 
 local WORLD = {}
-local sent = {} -- by tag: the messages that nobody has received yet, oldest first
-local waiting = {} -- by tag: the requests of irecv that no message has come for
+local sent = {} -- by tag: the messages that are not received yet, oldest first
+local waiting = {} -- by tag: the requests of irecv without a message
 
 local function none() end
 
@@ -36,8 +36,6 @@ function alone.size() return 1 end
 function alone.split(_, color) return color ~= 0 and WORLD or nil end
 
 function alone.counted() return {} end
-
-function alone.abort(message) E.fail(message) end
 
 --- x, or the error for elements that share memory, which cannot be written.
 local function written(x) return x:is_contiguous() and x or x:copy_(x:clone()) end

@@ -1,5 +1,5 @@
 ---@meta heed.distributed
--- The ranks of a job and what they tell each other: `local dist = require "heed.distributed"`.
+-- Communication between the ranks of a job: `local dist = require "heed.distributed"`.
 
 ---Ranks of a job: the processes that a launcher started together, `mpirun -n 4 heed script.lua`. They count from 1. The
 ---module needs heed_mpi (make MPI=1); without a launcher, a script is rank 1 of 1.

@@ -1,4 +1,4 @@
---- scaled_dot_product_attention of shards: what ring attention (heed.parallel.ring) needs to know of a call, and its
+--- scaled_dot_product_attention of shards: the description of a call for ring attention (heed.parallel.ring), and its
 --- gradient. Shapes: b batch, h heads, n queries and s keys of all ranks, l queries of this one, p past keys, which all
 --- ranks have.
 
@@ -7,7 +7,9 @@ local compat = require "heed.compat"
 local agreement = require "heed.parallel.agreement"
 local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
+local draws = require "heed.parallel.draws"
 local ring = require "heed.parallel.ring"
+local ring_options = require "heed.parallel.ring_options"
 local E = require "heed.nn.entries"
 local Function = require "heed.autograd.functions"
 local primitives = core.modules
@@ -15,15 +17,10 @@ local primitives = core.modules
 -- ---- Sizes --------------------------------------------------------------------------------------
 
 --- The numbers of queries and keys of all ranks, n and s.
-local function totals_of(link, name, q, k, v)
+local function totals_of(link, name, q, k, v, o)
   local list = {}
-  for i, x in ipairs { q or false, k or false, v or false } do
-    local which = ({ "q", "k", "v" })[i]
-    E.check_tensor(x or nil, name, which)
-    if x.ndim < 2 then E.reject(name, which, x, "[..., tokens, size]") end
-    list[i] = agreement.of(which, x, x.ndim - 1)
-  end
-  local totals = agreement.totals(link, name, list)
+  for i, x in ipairs { q, k, v } do list[i] = agreement.of(({ "q", "k", "v" })[i], x, x.ndim - 1) end
+  local totals = agreement.totals(link, name, list, ring_options.settings(o))
   if totals[2] ~= totals[3] then
     E.fail("%s: k has %s and v has %d on all ranks; these must be equal", name, E.count(totals[2], "token"), totals[3])
   end
@@ -85,7 +82,7 @@ local function least(x, pick) return type(x) == "table" and pick(compat.unpack(x
 
 -- ---- Dropout ------------------------------------------------------------------------------------
 
---- A number that tells generators with different states apart.
+--- A number that differs between generators with different states.
 local function digest(generator)
   local state, sum = generator:get_state(), 0
   for i = 1, #state do sum = (sum * 257 + state:byte(i)) % 2 ^ 40 end
@@ -96,15 +93,10 @@ end
 --- it is the same on all ranks.
 local function generator_of(link, name, p, generator)
   if p == 0 then return nil end
-  generator = generator or core.default_generator
-  if not pcall(generator.get_offset, generator) then
-    E.fail('%s: dropout is %s in context_parallel, and the generator is "mt19937", whose numbers have an order; give '
-      .. 'heed.Generator { kind = "philox" } of the same seed on all ranks, set dropout to 0, or call eval()', name,
-      tostring(p))
-  end
+  generator = draws.generator(generator, p, name, " in context_parallel", "set dropout to 0, or call eval()")
   local own = digest(generator)
-  for rank, told in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
-    if told:tolist()[1] ~= own then
+  for rank, other in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
+    if other:tolist()[1] ~= own then
       E.fail("%s: the generator of dropout is not that of rank %d; all ranks must give it the same seed, and draw the "
         .. "same from it", name, rank)
     end
@@ -112,17 +104,12 @@ local function generator_of(link, name, p, generator)
   return generator
 end
 
---- Moves a generator behind one draw.
-local function move_on(generator)
-  generator:set_offset(math.floor((generator:get_offset() + 3) / 4) * 4 + 4)
-end
-
---- Raises for lengths that are not from 0 to s.
-local function check_lengths(name, o, s)
+--- Raises for lengths that are not from 0 to s, or not of the batch of q.
+local function check_lengths(name, q, o, s)
   local lengths = o.kv_lengths
   if not lengths or lengths:numel() == 0 then return end
-  if o.past_key then
-    E.fail("%s: kv_lengths and past_key are given; give only one of them, because lengths count the keys of k", name)
+  if q.ndim == 4 and lengths:numel() > 1 and lengths:numel() ~= q.shape[1] then
+    E.reject(name, "kv_lengths", lengths, "[%d], a length for each item of the batch", q.shape[1])
   end
   for i, length in ipairs(lengths:flatten():tolist()) do
     if length < 0 or length > s then
@@ -144,7 +131,7 @@ local function one_segment(first, size) return size > 0 and { { first = first, s
 ---   before       tokens of a cache, before the queries; with them `cached(rank)`, the segments of a rank's keys
 ---   padding      bool [b, 1, 1, s], true for hidden keys
 local function new_call(link, name, q, queries, n, s, o)
-  check_lengths(name, o, s)
+  check_lengths(name, q, o, s)
   local past = o.before or o.past_key and o.past_key.shape[o.past_key.ndim - 1] or 0
   if o.most and math.max(n, s) + (o.before or 0) > o.most then
     E.fail("%s: there are %d tokens on all ranks%s; there must be at most %d, the context_length", name,
@@ -314,10 +301,14 @@ local ring_call = {}
 --- [..., hq, l], by the options of new_call and `sinks`. n and s: the numbers of queries and keys of all ranks, if they
 --- are known. A mistake is raised as one of the function `name`.
 function ring_call.attend(link, name, q, k, v, o, n, s)
-  if not n then n, s = totals_of(link, name, q, k, v) end
+  ring_options.check_kinds(name, o)
+  if not n then
+    ring_options.check(name, q, k, v, o)
+    n, s = totals_of(link, name, q, k, v, o)
+  end
   o.generator = generator_of(link, name, o.dropout_p, o.generator)
   local c = new_call(link, name, q, division.segments(n, link.size, link.rank), n, s, o)
-  if o.generator then move_on(o.generator) end
+  if o.generator then draws.move_on(o.generator) end
   return RingAttention(c, q, k, v, c.mask, o.sinks, o.alibi_slopes, c.past and c.past.k, c.past and c.past.v)
 end
 
@@ -328,6 +319,7 @@ local function lse_of(stats) return stats:select(-1, 1) + stats:select(-1, 2):lo
 --- keys. n: the number of new tokens.
 function ring_call.attend_cached(link, name, q, k, v, o, n, whole)
   local cache = caches.check(o.cache, link, name)
+  ring_options.check_kinds(name, o)
   if o.kv_lengths then
     E.fail("%s: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys", name)
   end
