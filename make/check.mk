@@ -23,7 +23,7 @@ warnings:
 	@$(MAKE) --no-print-directory objects BUILD=$(BUILD)/lint/clang DEBUG=1 CC=clang CFLAGS=-O0 WERROR=-Werror
 
 format:
-	@clang-format --dry-run -Werror $(C_FILES) $(DISTRIBUTED) $(HEADERS)
+	@clang-format --dry-run -Werror $(C_FILES) $(DISTRIBUTED) $(wildcard tests/mpi/*/*.c) $(HEADERS)
 
 # heed.h as hosts include it
 header:

@@ -129,7 +129,7 @@ texts:
 
 # Targets with "N passed, N failed" at their end.
 NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz lint test-amalgamation test-blas test-files test-hosts \
-  test-install test-browser test-mpi sanitize-mpi
+  test-install test-browser test-mpis sanitize-mpi test-network
 ## runs all test targets for hours: without the samples of .ci/run, with more random calls and damaged files
 nightly: model
 	@failed=; for target in $(NIGHTLY); do echo "==== $$target ===="; \

@@ -13,7 +13,14 @@ skip() { echo "skipped: $1"; exit 0; }
 for tool in ip tc unshare; do command -v $tool >/dev/null || skip "there is no $tool (iproute2, util-linux)"; done
 
 name=heed-$$ folder=$(mktemp -d) || exit 1
-trap 'ip netns delete "$name-1" 2>/dev/null; ip netns delete "$name-2" 2>/dev/null; rm -rf "$folder"' EXIT
+end() { # also of daemons that a broken launcher leaves behind
+  for i in 1 2; do
+    ip netns pids "$name-$i" 2>/dev/null | xargs -r kill -9 2>/dev/null
+    ip netns delete "$name-$i" 2>/dev/null
+  done
+  rm -rf "$folder"
+}
+trap end EXIT
 trap 'exit 1' HUP INT TERM
 try() { "$@" 2>"$folder/problem" || skip "$* failed: $(head -n 1 "$folder/problem")"; }
 

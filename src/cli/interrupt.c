@@ -292,6 +292,8 @@ cli_result cli_call(lua_State *L, int arguments, int results) {
   lua_remove(L, base);
   if (stopped) {
     lua_settop(L, base - 1);
+    lua_pushfstring(L, "%sinterrupted", position);
+    lua_setfield(L, LUA_REGISTRYINDEX, "heed.exit_message");
     report_interrupt();
     return CLI_INTERRUPTED;
   }

@@ -66,9 +66,10 @@ static heed_status time_is_up(dist_group *g, dist_call call) {
                    (long long)g->calls, seconds, dist_call_roll(g, who, sizeof who));
 }
 
-static heed_status wait_for(dist_group *g, dist_call call, transport_request *r, int count) {
+/* *begin = when the waiting began, if not all had ended before. */
+static heed_status wait_for(dist_group *g, dist_call call, transport_request *r, int count, double *begin) {
   dist *d = g->d;
-  double begin = 0, look = 0;
+  double look = 0;
   for (int i = 0; i < count;) {
     bool done;
     if (!transport_test(&d->transport, &r[i], &done))
@@ -78,14 +79,14 @@ static heed_status wait_for(dist_group *g, dist_call call, transport_request *r,
       continue;
     }
     const double now = heed_clock();
-    if (begin == 0) {
-      begin = now;
+    if (*begin == 0) {
+      *begin = now;
       look = now + DIST_CHECK_SECONDS;
     }
     if (now >= look) {
       const heed_status status = heed_check_stop(d->context, dist_names[call]);
       if (status) return break_group(g, dist_failed(d, status));
-      if (now - begin >= d->timeout) return break_group(g, time_is_up(g, call));
+      if (now - *begin >= d->timeout) return break_group(g, time_is_up(g, call));
       dist_answer(d);
       look = now + DIST_CHECK_SECONDS;
     }
@@ -96,9 +97,11 @@ static heed_status wait_for(dist_group *g, dist_call call, transport_request *r,
 }
 
 heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int count) {
+  double begin = 0;
   dist_set_waiting(g->d, g);
-  const heed_status status = wait_for(g, call, r, count);
+  const heed_status status = wait_for(g, call, r, count, &begin);
   dist_set_waiting(g->d, NULL);
+  if (begin != 0) g->d->counts[call].waited += heed_clock() - begin;
   return status;
 }
 

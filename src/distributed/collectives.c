@@ -51,7 +51,11 @@ heed_status dist_begin_write(dist *d, const char *call, heed_tensor *x, heed_ten
     status = heed_tensor_numel(x) > 0 ? note_write(d, x) : HEED_OK;
   } else {
     status = heed_clone(d->context, x, copy);
-    if (!status) status = heed_copy(d->context, x, *copy); /* fails where elements share memory */
+    if (!status) status = heed_copy(d->context, x, *copy);
+    if (status == HEED_ARGUMENT)
+      return dist_fail(d, HEED_ARGUMENT,
+                       "%s: x has elements that share memory, as those of an expanded tensor do; use x:clone()",
+                       call);
   }
   return status ? dist_failed(d, status) : HEED_OK;
 }

@@ -54,6 +54,7 @@ typedef struct dist {
   struct dist_roll *roll;        /* NULL: ranks do not agree */
   struct {
     int64_t calls, bytes; /* bytes that this rank sent to others */
+    double waited;        /* seconds, agreeing included */
   } counts[DIST_KINDS];
   char message[1024];
 } dist;

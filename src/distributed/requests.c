@@ -216,9 +216,8 @@ heed_status dist_test(dist_request *r, bool *done) {
   return r->failure[0] ? dist_fail(d, HEED_ARGUMENT, "%s", r->failure) : HEED_OK;
 }
 
-heed_status dist_await(dist_request *r) {
+static heed_status await(dist_request *r, double begin) {
   dist *d = r->group->d;
-  const double begin = heed_clock();
   double look = begin + DIST_CHECK_SECONDS;
   for (;;) {
     bool done;
@@ -240,4 +239,11 @@ heed_status dist_await(dist_request *r) {
                        r->call == DIST_ISEND ? "not received x" : "sent nothing", r->tag);
     }
   }
+}
+
+heed_status dist_await(dist_request *r) {
+  const double begin = heed_clock();
+  const heed_status status = await(r, begin);
+  r->group->d->counts[r->call].waited += heed_clock() - begin;
+  return status;
 }

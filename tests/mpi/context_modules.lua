@@ -149,6 +149,12 @@ describe("a module in context_parallel", function()
   end)
 end)
 
+-- Checks the message of an error in context_parallel.
+local function fails(wanted, f, options)
+  local message = message_of(dist.context_parallel, mesh, f, options)
+  assert.are.equal(wanted, message)
+end
+
 describe("a model in context_parallel", function()
   for _, name in ipairs { "llama", "gpt2" } do
     it("gives its logits, token by token, too: " .. name, function()
@@ -168,6 +174,74 @@ describe("a model in context_parallel", function()
       assert.are.equal(cache.length, own.length)
     end)
   end
+
+  local MODELS = { { "llama", "decoders/llama" }, { "gpt2", "decoders/gpt2" }, { "bert", "tiny_bert" } }
+  for _, case in ipairs(MODELS) do
+    it("may have fewer tokens than ranks: " .. case[1], function()
+      local model = assert(require("heed.models." .. case[1]).load("tests/golden/" .. case[2]))
+      for n = 1, size do
+        local ids = heed.range(2, n + 1, { dtype = "int64" })
+        close(model(ids), dist.context_parallel(mesh, function(shard) return model(shard(ids, 1)) end, { gather = 1 }),
+          2e-5)
+      end
+    end)
+
+    it("refuses more tokens than it has positions, on all ranks alike: " .. case[1], function()
+      local model = assert(require("heed.models." .. case[1]).load("tests/golden/" .. case[2]))
+      local most = model.config.max_position_embeddings
+      local ids = heed.ones(most + 1, { dtype = "int64" })
+      local message = message_of(dist.context_parallel, mesh, function(shard) return model(shard(ids, 1)) end)
+      assert.is_truthy(message:find(("ids have %d tokens on all ranks; together they must be at most %d, "):format(
+        most + 1, most), 1, true), message)
+    end)
+  end
+
+  it("counts the tokens in a divided cache, too", function()
+    local model = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
+    local most, own = model.config.max_position_embeddings, dist.context_cache(mesh)
+    local function read(n)
+      return dist.context_parallel(mesh, function(shard)
+        return model(shard(heed.ones(n, { dtype = "int64" }), 1), { cache = own })
+      end)
+    end
+    read(most - 1)
+    local text = ("cache has %d tokens and ids have 2 tokens on all ranks"):format(most - 1)
+    assert.is_truthy(message_of(read, 2):find(text, 1, true))
+    read(1)
+    assert.are.equal(most, own.length)
+  end)
+
+  it("has the gradients of one process, with fewer tokens than ranks, too", function()
+    local model = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
+    for _, n in ipairs { 1, 3, 7 } do
+      local ids, wanted = heed.range(2, n + 1, { dtype = "int64" }), {}
+      local function backward(f)
+        model:zero_grad()
+        heed.enable_grad(function() return (f() ^ 2):mean() end):backward()
+      end
+      backward(function() return model(ids) end)
+      for name, p in model:named_parameters() do wanted[name] = p.grad and p.grad:clone() end
+      backward(function()
+        return dist.context_parallel(mesh, function(shard) return model(shard(ids, 1)) end, { gather = 1 })
+      end)
+      for name, p in model:named_parameters() do
+        if wanted[name] then
+          close(wanted[name], dist.all_reduce(p.grad and p.grad:clone() or heed.zeros(p.shape)), 5e-5)
+        end
+      end
+    end
+  end)
+
+  it("refuses logits_to_keep, since the last tokens are not those of each rank", function()
+    local model = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
+    fails("GPT2: logits_to_keep is not available in context_parallel; use shard:gather(logits, dim), then narrow",
+      function(shard) return model(shard(heed.ones(9, { dtype = "int64" }), 1), { logits_to_keep = 1 }) end)
+    local own = dist.context_cache(mesh)
+    local id = heed.ones(1, { dtype = "int64" })
+    assert.are.equal(1, #dist.context_parallel(mesh, function()
+      return model(id, { cache = own, logits_to_keep = 1 })
+    end, { decode = true }))
+  end)
 
   it("gives the hidden states of BERT, also with padding", function()
     local bert = assert(require("heed.models.bert").load "tests/golden/tiny_bert")
@@ -292,11 +366,6 @@ end)
 
 local attention = heed.scaled_dot_product_attention
 
-local function fails(wanted, f, options)
-  local message = message_of(dist.context_parallel, mesh, f, options)
-  assert.are.equal(wanted, message)
-end
-
 describe("a mistake in context_parallel", function()
   local q, x = heed.randn(1, 1, 4, D), heed.randn(B, 4, D)
 
@@ -363,6 +432,47 @@ describe("a mistake in context_parallel", function()
       local own = shard(heed.zeros(1, rank == 1 and 2 or 4, 6, 4), 3)
       return attention(own, own, own)
     end)
+  end)
+
+  it("has the sentence of one process for a wrong option", function()
+    local whole = heed.zeros(2, 2, 12, 4)
+    for _, o in ipairs {
+      { window = 3 }, { window = { left = "x" } }, { softcap = -1 }, { is_causal = 3 }, { scale = "x" },
+      { sinks = heed.ones(3) }, { sinks = 3 }, { alibi_slopes = 2 }, { attn_mask = 3 }, { generator = 3 },
+      { attn_mask = heed.ones(12, 12):long() }, { past_key = heed.ones(2, 2, 3, 4) }, { kv_lengths = { 1, 2, 3 } },
+      { past_key = heed.ones(2, 2, 3, 4), past_value = heed.ones(2, 2, 4, 4) }, { need_lse = 4 },
+    } do
+      fails(message_of(attention, whole, whole, whole, o), function(shard)
+        local own = shard(whole, 3)
+        return attention(own, own, own, o)
+      end)
+    end
+    fails("MultiHeadAttention: attn_mask is the number 3; it must be a tensor or a heed.Mask",
+      function(shard) return mha()(shard(x, 2), { attn_mask = 3 }) end)
+    fails("MultiHeadAttention: kv_lengths is a tensor of shape [3] and dtype int64; it must be [2], a length for each "
+      .. "item of the batch", function(shard) return mha()(shard(x, 2), { kv_lengths = { 1, 2, 3 } }) end)
+  end)
+
+  with(2, "names the rank with other options", function()
+    local function differs(text, f)
+      fails(("%s here, and has another value on rank %d; it must be the same on all ranks"):format(text,
+        rank == 1 and 2 or 1), f)
+    end
+    for _, case in ipairs {
+      { "is_causal is " .. tostring(rank == 1), { is_causal = rank == 1 } },
+      { "softcap is " .. (rank == 1 and 3 or 4), { softcap = rank == 1 and 3 or 4 } },
+      { "the window's left is " .. (rank == 1 and "2" or "nil"), { window = rank == 1 and { left = 2 } or nil } },
+    } do
+      differs("scaled_dot_product_attention: " .. case[1], function(shard)
+        local own = shard(q, 3)
+        return attention(own, own, own, case[2])
+      end)
+    end
+    local m, own = mha(), dist.context_cache(mesh)
+    dist.context_parallel(mesh, function(shard) return m(shard(x, 2), { cache = own }) end)
+    if rank == 1 then own:truncate(3) end
+    differs("MultiHeadAttention: the length of cache is " .. (rank == 1 and 3 or 4),
+      function(shard) return m(shard(x, 2), { cache = own }) end)
   end)
 
   with(2, "names the rank with another generator", function()

@@ -46,6 +46,20 @@ describe("data_parallel", function()
     end)
   end
 
+  recorded("sends the gradients once: large ones by themselves, small ones together", function()
+    local large, small = 384 * 768, 2 * 24 * size -- elements
+    local d = dist.data_parallel(nn.Sequential(nn.Linear(384, 768, false), nn.Linear(768, 384, false),
+      nn.Linear(384, 24 * size, false), nn.Linear(24 * size, 2, false)))
+    local function sums() return dist.counted().all_reduce or { bytes = 0, calls = 0 } end
+    local before = sums()
+    d(heed.ones(1, 384)):sum():backward()
+    local middle = 384 * 24 * size
+    local bytes = 2 * (size - 1) / size * 4 * (2 * large + middle + small)
+    local of_present = (size - 1) * 4 * 4 -- which of the 4 parameters have one
+    assert.are.equal(bytes + of_present, sums().bytes - before.bytes)
+    if size > 1 then assert.are.equal(4, sums().calls - before.calls) end
+  end)
+
   recorded("works with backward passes in slices", function()
     local m, x, y = model(), batch()
     local d = dist.data_parallel(m:clone())
@@ -155,6 +169,15 @@ describe("data_parallel", function()
       tensors.close(m.W_query.weight.grad:narrow(1, (mesh:get_local_rank "tp" - 1) * rows + 1, rows),
         d.W_query.weight.grad)
     end)
+  end)
+
+  with(2, "refuses models whose parameters have other shapes", function()
+    local message = ("data_parallel: weight is [2, %d] here, and has another shape on rank %d; build the same model on "
+      .. "every rank"):format(rank == 1 and 3 or 4, rank == 1 and 2 or 1)
+    for _, options in ipairs { {}, { broadcast = true } } do
+      assert.are.equal(message,
+        message_of(dist.data_parallel, nn.Linear(rank == 1 and 3 or 4, 2), nil, options))
+    end
   end)
 
   with(2, "refuses models that differ, or broadcasts that of rank 1", function()

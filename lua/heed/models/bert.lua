@@ -144,7 +144,7 @@ function Bert:forward(ids, ...)
   local mask, types, kv_lengths, wanted, lengths = options_of("Bert", FORWARD_OPTIONS, 3, self, ids, ...)
   ids = loading.ids("Bert", ids)
   local n, most = ids.shape[ids.ndim], self.config.max_position_embeddings
-  if lengths == nil and n > most then
+  if lengths == nil and n > most and not packing.is_divided() then
     fail("Bert: ids have %s; they must have at most %d, max_position_embeddings", E.count(n, "token"), most)
   end
   if mask ~= nil and E.kind(mask) ~= "tensor" then
@@ -169,7 +169,8 @@ function Bert:forward(ids, ...)
       return x:unpack(packed, n)
     end
     local options = { kv_lengths = kv_lengths, need_weights = wanted, key_padding_mask = mask and mask:eq(0) }
-    local positions = packing.positions_of_shard(n) or core.range(1, n, { dtype = "int64" })
+    local positions = packing.positions_of_shard("Bert", n, nil, most, "max_position_embeddings")
+      or core.range(1, n, { dtype = "int64" })
     x, found = hidden_of(self, ids, types or ones(n), positions, options)
   end
   if wanted then return x, { layers = found } end

@@ -76,7 +76,9 @@ end
 local function logits_of(self, ids, options, cache, kept)
   local lengths, n, found = options.lengths, ids.shape[ids.ndim], {}
   local rows = kept and lengths and last_rows(E.class_name(self), lengths, kept)
-  local own = packing.positions_of_shard(n, cache)
+  local config = self.config
+  local own = packing.positions_of_shard(E.class_name(self), n, cache, config.max_position_embeddings,
+    config.names.max_position_embeddings)
   local draft, inner, past, added
   if not own then draft, inner, past, added = begin(self, ids, cache, lengths) end
   local x = self:embed(ids, own and 0 or past[1], own or positions_of(past, n, lengths))
@@ -104,6 +106,9 @@ function Decoder:forward(ids, ...)
   local cache, mask, padding, kv_lengths, wanted, kept, lengths = options_of(name, OPTIONS, 3, self, ids, ...)
   ids = loading.ids(name, ids)
   local n, most = ids.shape[ids.ndim], config.max_position_embeddings
+  if kept ~= nil and packing.is_divided() then
+    fail("%s: logits_to_keep is not available in context_parallel; use shard:gather(logits, dim), then narrow", name)
+  end
   if kept ~= nil and (not compat.is_integer(kept) or kept < 1 or not lengths and kept > n) then
     E.reject(name, "logits_to_keep", kept, lengths and "an integer of at least 1"
       or "an integer from 1 to the number of tokens, %d", n)

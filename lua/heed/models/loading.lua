@@ -229,10 +229,10 @@ end
 -- ---- Ids ----------------------------------------------------------------------------------------
 
 --- Ids as an int64 tensor [n] or [b, n], from such a tensor, float32 with whole values, a list, or a list of lists of
---- equal length.
+--- equal length. In context_parallel a rank may have none.
 function loading.ids(class, ids)
   local found = core.modules.indices(ids, class, "ids")
-  if found.ndim < 1 or found.ndim > 2 or found:numel() == 0 then
+  if found.ndim < 1 or found.ndim > 2 or found:numel() == 0 and not core.modules.redirected() then
     E.reject(class, "ids", ids, "a tensor [n] or [b, n] of ids, or a list, with at least one element")
   end
   return found

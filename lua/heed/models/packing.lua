@@ -41,10 +41,22 @@ function packing.positions(lengths, past)
 end
 
 --- In context_parallel: the positions, int64 [n], of the tokens that this rank has, which follow those in a divided
---- cache; else nil.
-function packing.positions_of_shard(n, cache)
+--- cache; else nil. Raises if all ranks together have more than `most` tokens; `bound` is the name of that limit.
+function packing.positions_of_shard(name, n, cache, most, bound)
   local elsewhere = core.modules.redirected()
-  return elsewhere and elsewhere("positions", n, cache) or nil
+  if not elsewhere then return nil end
+  local own, past, count = elsewhere("positions", n, cache)
+  if past + count > most then
+    E.fail("%s: %sids have %s on all ranks; together they must be at most %d, %s", name,
+      past > 0 and ("cache has %s and "):format(E.count(past, "token")) or "", E.count(count, "token"), most, bound)
+  end
+  return own
+end
+
+--- Whether this rank has a part of the tokens only.
+function packing.is_divided()
+  local elsewhere = core.modules.redirected()
+  return elsewhere and elsewhere "is_divided" or false
 end
 
 --- Whether attention has parts in Lua and gradients are recorded, which excludes lengths. (heed.nn.recorded)

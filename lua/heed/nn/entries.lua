@@ -116,6 +116,9 @@ function E.check_input(self, x, ...)
   E.check_single(self, ...)
 end
 
+--- Whether tensors have a method of that name.
+local function is_method(name) return (pcall(function() return core.zeros(0)[name] end)) end
+
 local colon = "a tensor; call it as x:NAME(...), with a colon, or as heed.NAME(x, ...)"
 
 --- Raises unless the value is a tensor, with so many dimensions if `ndim` is given.
@@ -123,7 +126,8 @@ function E.check_tensor(value, method, argument, ndim)
   local kind = primitives.kind(value)
   if kind ~= "tensor" and kind ~= "parameter" then
     local dot = argument == "x" and type(value) ~= "userdata" and type(value) ~= "table"
-    E.reject(method, argument, value, dot and (colon:gsub("NAME", method)) or "a tensor")
+    E.reject(method, argument, value, dot and is_method(method) and (colon:gsub("NAME", method))
+      or "a tensor")
   end
   if ndim and value.ndim ~= ndim then
     E.reject(method, argument, value, "a tensor of %s", E.count(ndim, "dimension"))

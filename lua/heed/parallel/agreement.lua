@@ -13,13 +13,22 @@ function agreement.of(name, x, dim)
   return { name = name, count = x.shape[dim], elements = elements }
 end
 
+--- A setting as a number; equal settings have equal ones.
+local function number_of(value)
+  local text, sum = type(value) == "number" and ("%.17g"):format(value) or tostring(value or nil), 0
+  for i = 1, #text do sum = (sum * 257 + text:byte(i)) % 2 ^ 40 end
+  return sum
+end
+
 --- The numbers of tokens of all ranks, for a list of {name =, count =, elements =}: one gather. Raises, as the function
---- `method`, unless each rank has the shard that belongs to it, and other sizes are the same.
-function agreement.totals(link, method, list)
+--- `method`, unless each rank has the shard that belongs to it, and other sizes and the settings {name, value}, if they
+--- are given, are the same.
+function agreement.totals(link, method, list, settings)
   local mine, totals = {}, {}
   for i, each in ipairs(list) do
     mine[2 * i - 1], mine[2 * i], totals[i] = each.count, each.elements, 0
   end
+  for i, setting in ipairs(settings or {}) do mine[2 * #list + i] = number_of(setting[2]) end
   local all = link.gather(core.tensor(mine, { dtype = "int64" }))
   for rank, row in ipairs(all) do
     all[rank] = row:tolist()
@@ -35,6 +44,14 @@ function agreement.totals(link, method, list)
       if row[2 * i] ~= each.elements then
         E.fail("%s: %s has %s for each token here, and %d on rank %d; the other sizes must be the same", method,
           each.name, E.count(each.elements, "element"), row[2 * i], rank)
+      end
+    end
+  end
+  for i, setting in ipairs(settings or {}) do
+    for rank, told in ipairs(all) do
+      if told[2 * #list + i] ~= mine[2 * #list + i] then
+        E.fail("%s: %s is %s here, and has another value on rank %d; it must be the same on all ranks", method,
+          setting[1], tostring(setting[2]), rank)
       end
     end
   end

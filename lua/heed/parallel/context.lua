@@ -122,11 +122,11 @@ end
 --- The function that computes attention while f runs. whole: tokens are whole on each rank, and caches divided.
 --- touched: the caches that are used, with the numbers of tokens that they had.
 local function redirected(link, whole, touched)
-  --- The numbers of queries and keys of all ranks, of x and key [..., tokens, size] of a module.
-  local function totals(name, x, key)
+  --- The numbers of queries and keys of all ranks, of x and key [..., tokens, size] of a module with these settings.
+  local function totals(name, x, key, settings)
     if whole then return x.shape[x.ndim - 1] end
     local list = { agreement.of("x", x, x.ndim - 1), key and agreement.of("key", key, key.ndim - 1) }
-    local found = agreement.totals(link, name, list)
+    local found = agreement.totals(link, name, list, settings)
     return found[1], found[2] or found[1]
   end
 
@@ -140,18 +140,22 @@ local function redirected(link, whole, touched)
     return ring_call.attend_cached(link, name, q, k, v, o, n, whole)
   end
 
-  --- The positions of this rank's tokens, of n in all, which follow those of a module in a cache.
+  --- The positions of this rank's tokens, of n in all, which follow those of a module in a cache; the number of those
+  --- in the cache.
   local function positions(name, n, cache, m)
     local own = whole and core.range(1, n, { dtype = "int64" }) or division.positions(n, link.size, link.rank)
-    if cache == nil then return own end
+    if cache == nil then return own, 0 end
     local values = caches.check(cache, link, name)
-    return own + (m and caches.layer(values, m).length or values.length)
+    local past = m and caches.layer(values, m).length or values.length
+    return own + past, past
   end
 
-  --- The same for a model, of l ids here.
+  --- The same for a model, of l ids here; and n.
   local function positions_of_ids(l, cache)
     local method, ids = "context_parallel", { name = "ids", count = l, elements = 1 }
-    return positions(method, whole and l or agreement.totals(link, method, { ids })[1], cache)
+    local n = whole and l or agreement.totals(link, method, { ids })[1]
+    local own, past = positions(method, n, cache)
+    return own, past, n
   end
 
   local ranks = { attend = attend, positions = positions, totals = totals }
@@ -159,6 +163,7 @@ local function redirected(link, whole, touched)
     if what == SDPA and not whole then return attention(link, ...) end
     if what == "forward" then return forward_on_shards(ranks, ...) end
     if what == "positions" then return positions_of_ids(...) end
+    if what == "is_divided" then return not whole end
     if what == "varlen_attention" then
       E.fail("%s: it is not available in context_parallel; use scaled_dot_product_attention with attn_mask = "
         .. "heed.mask.documents(lengths)", what)

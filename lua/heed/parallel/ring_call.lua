@@ -9,6 +9,7 @@ local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
 local draws = require "heed.parallel.draws"
 local ring = require "heed.parallel.ring"
+local ring_options = require "heed.parallel.ring_options"
 local E = require "heed.nn.entries"
 local Function = require "heed.autograd.functions"
 local primitives = core.modules
@@ -16,15 +17,10 @@ local primitives = core.modules
 -- ---- Sizes --------------------------------------------------------------------------------------
 
 --- The numbers of queries and keys of all ranks, n and s.
-local function totals_of(link, name, q, k, v)
+local function totals_of(link, name, q, k, v, o)
   local list = {}
-  for i, x in ipairs { q or false, k or false, v or false } do
-    local which = ({ "q", "k", "v" })[i]
-    E.check_tensor(x or nil, name, which)
-    if x.ndim < 2 then E.reject(name, which, x, "[..., tokens, size]") end
-    list[i] = agreement.of(which, x, x.ndim - 1)
-  end
-  local totals = agreement.totals(link, name, list)
+  for i, x in ipairs { q, k, v } do list[i] = agreement.of(({ "q", "k", "v" })[i], x, x.ndim - 1) end
+  local totals = agreement.totals(link, name, list, ring_options.settings(o))
   if totals[2] ~= totals[3] then
     E.fail("%s: k has %s and v has %d on all ranks; these must be equal", name, E.count(totals[2], "token"), totals[3])
   end
@@ -108,12 +104,12 @@ local function generator_of(link, name, p, generator)
   return generator
 end
 
---- Raises for lengths that are not from 0 to s.
-local function check_lengths(name, o, s)
+--- Raises for lengths that are not from 0 to s, or not of the batch of q.
+local function check_lengths(name, q, o, s)
   local lengths = o.kv_lengths
   if not lengths or lengths:numel() == 0 then return end
-  if o.past_key then
-    E.fail("%s: kv_lengths and past_key are given; give only one of them, because lengths count the keys of k", name)
+  if q.ndim == 4 and lengths:numel() > 1 and lengths:numel() ~= q.shape[1] then
+    E.reject(name, "kv_lengths", lengths, "[%d], a length for each item of the batch", q.shape[1])
   end
   for i, length in ipairs(lengths:flatten():tolist()) do
     if length < 0 or length > s then
@@ -135,7 +131,7 @@ local function one_segment(first, size) return size > 0 and { { first = first, s
 ---   before       tokens of a cache, before the queries; with them `cached(rank)`, the segments of a rank's keys
 ---   padding      bool [b, 1, 1, s], true for hidden keys
 local function new_call(link, name, q, queries, n, s, o)
-  check_lengths(name, o, s)
+  check_lengths(name, q, o, s)
   local past = o.before or o.past_key and o.past_key.shape[o.past_key.ndim - 1] or 0
   if o.most and math.max(n, s) + (o.before or 0) > o.most then
     E.fail("%s: there are %d tokens on all ranks%s; there must be at most %d, the context_length", name,
@@ -305,7 +301,11 @@ local ring_call = {}
 --- [..., hq, l], by the options of new_call and `sinks`. n and s: the numbers of queries and keys of all ranks, if they
 --- are known. A mistake is raised as one of the function `name`.
 function ring_call.attend(link, name, q, k, v, o, n, s)
-  if not n then n, s = totals_of(link, name, q, k, v) end
+  ring_options.check_kinds(name, o)
+  if not n then
+    ring_options.check(name, q, k, v, o)
+    n, s = totals_of(link, name, q, k, v, o)
+  end
   o.generator = generator_of(link, name, o.dropout_p, o.generator)
   local c = new_call(link, name, q, division.segments(n, link.size, link.rank), n, s, o)
   if o.generator then draws.move_on(o.generator) end
@@ -319,6 +319,7 @@ local function lse_of(stats) return stats:select(-1, 1) + stats:select(-1, 2):lo
 --- keys. n: the number of new tokens.
 function ring_call.attend_cached(link, name, q, k, v, o, n, whole)
   local cache = caches.check(o.cache, link, name)
+  ring_options.check_kinds(name, o)
   if o.kv_lengths then
     E.fail("%s: kv_lengths and cache are given; with a cache, use key_padding_mask to hide keys", name)
   end

@@ -8,6 +8,8 @@ local compat = require "heed.compat"
 local E = require "heed.nn.entries"
 local heads = require "heed.nn.own_heads"
 local points = require "heed.nn.points"
+local caches = require "heed.parallel.context_cache"
+local ring_options = require "heed.parallel.ring_options"
 local part, primitives = attention_settings.part, core.modules
 
 local OPTIONS = {
@@ -84,9 +86,9 @@ local function forward_heads(name, m, x, options)
   return y, { lse = core.stack(sums, -2) }
 end
 
---- m(x, options) on shards. `ranks` has totals(name, x, key), the numbers of tokens of all ranks; positions(name, n,
---- cache, m), those of this rank's tokens of n, which may follow those of m in a cache; and attend(name, q, k, v,
---- options, n, s), the output and the logarithms of the sums of e^score.
+--- m(x, options) on shards. `ranks` has totals(name, x, key, settings), the numbers of tokens of all ranks;
+--- positions(name, n, cache, m), those of this rank's tokens of n, which may follow those of m in a cache; and
+--- attend(name, q, k, v, options, n, s), the output and the logarithms of the sums of e^score.
 return function(ranks, m, x, ...)
   local name = E.class_name(m)
   local options = read_options(name, m, x, ...)
@@ -102,7 +104,10 @@ return function(ranks, m, x, ...)
   local from = { x, options.key or x, options.value or options.key or x }
   local c, made = attention_settings.of(m), {}
   local most = (c.causal or not c.one_head) and m.context_length or nil
-  local n, s = ranks.totals(name, x, options.key)
+  local n, s = ranks.totals(name, x, options.key, ring_options.settings {
+    causal = c.causal, window = c.window, softcap = c.softcap, scale = c.scale, dropout_p = p,
+    length = caches.is(options.cache) and caches.layer(caches.is(options.cache), m).length or nil,
+  })
   local at_query, at_key
   if c.rope then
     at_query = ranks.positions(name, n, options.cache, m)

@@ -36,7 +36,7 @@ end
 
 local elements = 0
 for parameter in model:parameters() do elements = elements + parameter:numel() end
-say("%d ranks; rank 1 has %.1f million parameters and %d of the heads", size, elements / 1e6,
+say("%d rank%s; rank 1 has %.1f million parameters and %d of the heads", size, size == 1 and "" or "s", elements / 1e6,
   model.layers[1].attention.num_heads)
 
 -- ---- A prompt and its continuation --------------------------------------------------------------

@@ -55,6 +55,11 @@ describe("a job", function()
     check_failure(job(2, "if rank == 1 then error({}) end dist.barrier()"), "rank 1 of 2 failed: ")
   end)
 
+  it("ends when one rank is interrupted, and names it", function()
+    check_failure(job(2, "if rank == 2 then os.execute '(sleep 0.3; kill -INT $PPID) &' endless() end dist.barrier()"),
+      "rank 2 of 2 failed: ", ": interrupted")
+  end)
+
   it("ends when one rank is killed", function()
     check_failure(job(2, "if rank == 2 then os.execute 'kill -9 $PPID' end dist.barrier()"), "ignal 9")
   end)

@@ -1,5 +1,5 @@
-/* Loaded before all else under the address sanitizer: keeps modules that MPI unloads at its end, so that reports of what
- * it never frees have the modules' names, which mpi.txt lists. */
+/* Loaded before all else under the address sanitizer: keeps modules that MPI unloads at its end, so that
+ * reports of what it never frees have the modules' names, which mpi.txt lists. */
 int dlclose(void *module);
 
 int dlclose(void *module) {
