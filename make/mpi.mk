@@ -75,6 +75,12 @@ RATE ?= 1000
 ## milliseconds of its delay; needs netem in the kernel
 DELAY ?= 0
 
+## measures what two ranks on this machine gain, and what agreeing costs
+bench-mpi: needs = build mpi
+bench-mpi: settings = MPI=1
+run-bench-mpi: all
+	@MPIRUN='$(MPIRUN)' scripts/bench/ranks.sh $(BUILD)
+
 ## measures a network between two namespaces beside the formulas of docs/machines.md
 bench-network: needs = build mpi network
 bench-network: runs = run-bench-network
@@ -83,5 +89,5 @@ run-bench-network: all
 	@MPIRUN='$(MPIRUN)' DELAY='$(DELAY)' HEED_CABLE=heed0 scripts/dev/two_machines.sh \
 	  sh -c '"$$MPIRUN" -n 2 $(BUILD)/heed scripts/bench/network.lua'
 
-INSTALLING += test-mpi test-mpis sanitize-mpi test-network bench-network
-.PHONY: run-mpi run-mpis run-sanitized-mpi run-network run-bench-network
+INSTALLING += test-mpi test-mpis sanitize-mpi test-network bench-mpi bench-network
+.PHONY: run-mpi run-mpis run-sanitized-mpi run-network run-bench-mpi run-bench-network

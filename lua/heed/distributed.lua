@@ -1,4 +1,4 @@
---- heed.distributed: the ranks of a job and what they tell each other. Under mpirun it works through the module
+--- heed.distributed: communication between the ranks of a job. Under mpirun it works through the module
 --- heed_mpi (make MPI=1); without mpirun the script is the only rank, and the same calls return at once.
 
 local alone = require "heed.distributed.alone"
@@ -75,7 +75,7 @@ function M.get_rank(group) return groups.rank(group, "get_rank") end
 --- The number of ranks.
 function M.get_world_size(group) return groups.size(group, "get_world_size") end
 
---- Bytes that this rank has sent, and calls, by kind: counted().all_reduce.bytes.
+--- Bytes that this rank has sent, calls, and seconds that it waited, by kind: counted().all_reduce.bytes.
 function M.counted()
   groups.check_open "counted"
   return groups.transport.counted()

@@ -48,11 +48,7 @@ heed_status dist_check_group(dist_group *g, const char *call) {
 
 /* ---- Waiting ---- */
 
-/* Seconds between two looks at the clock, limits and cancellation. */
-#define LOOK 0.0005
-
-/* Seconds as a message shows them: "2.0", "60.0"; printf would use the locale's separator. */
-static const char *seconds_text(char *text, size_t size, double seconds) {
+const char *dist_seconds_text(char *text, size_t size, double seconds) {
   const long tenths = (long)(seconds * 10 + 0.5);
   snprintf(text, size, "%ld.%ld", tenths / 10, tenths % 10);
   return text;
@@ -65,14 +61,15 @@ static heed_status break_group(dist_group *g, heed_status status) {
 
 static heed_status time_is_up(dist_group *g, dist_call call) {
   char seconds[32], who[160];
-  seconds_text(seconds, sizeof seconds, g->d->timeout);
+  dist_seconds_text(seconds, sizeof seconds, g->d->timeout);
   return dist_fail(g->d, HEED_LIMIT, "%s (number %lld): after %s seconds %s come to it", dist_names[call],
                    (long long)g->calls, seconds, dist_call_roll(g, who, sizeof who));
 }
 
-static heed_status wait_for(dist_group *g, dist_call call, transport_request *r, int count) {
+/* *begin = when the waiting began, if not all had ended before. */
+static heed_status wait_for(dist_group *g, dist_call call, transport_request *r, int count, double *begin) {
   dist *d = g->d;
-  double begin = 0, look = 0;
+  double look = 0;
   for (int i = 0; i < count;) {
     bool done;
     if (!transport_test(&d->transport, &r[i], &done))
@@ -82,16 +79,16 @@ static heed_status wait_for(dist_group *g, dist_call call, transport_request *r,
       continue;
     }
     const double now = heed_clock();
-    if (begin == 0) {
-      begin = now;
-      look = now + LOOK;
+    if (*begin == 0) {
+      *begin = now;
+      look = now + DIST_CHECK_SECONDS;
     }
     if (now >= look) {
       const heed_status status = heed_check_stop(d->context, dist_names[call]);
       if (status) return break_group(g, dist_failed(d, status));
-      if (now - begin >= d->timeout) return break_group(g, time_is_up(g, call));
+      if (now - *begin >= d->timeout) return break_group(g, time_is_up(g, call));
       dist_answer(d);
-      look = now + LOOK;
+      look = now + DIST_CHECK_SECONDS;
     }
     dist_poll(d); /* another rank may have to send all of a message before it comes here */
     transport_yield();
@@ -100,15 +97,17 @@ static heed_status wait_for(dist_group *g, dist_call call, transport_request *r,
 }
 
 heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int count) {
+  double begin = 0;
   dist_set_waiting(g->d, g);
-  const heed_status status = wait_for(g, call, r, count);
+  const heed_status status = wait_for(g, call, r, count, &begin);
   dist_set_waiting(g->d, NULL);
+  if (begin != 0) g->d->counts[call].waited += heed_clock() - begin;
   return status;
 }
 
 /* ---- Agreeing ---- */
 
-/* What a rank tells the others. */
+/* What each rank sends to agree on a call. */
 typedef struct record {
   int64_t number;
   int64_t call; /* a dist_call + 256 · detail */
@@ -204,12 +203,11 @@ heed_status dist_agree(dist_group *g, dist_call call, int64_t detail, const heed
 
 /* ---- Groups ---- */
 
-/* Completes a group whose communicator is set. */
-static heed_status open_group(dist *d, dist_group *g) {
+/* Allocates what a group of at most `size` ranks needs to agree. */
+static heed_status open_group(dist *d, dist_group *g, int size) {
   g->d = d;
-  g->number = ++d->groups;
   const heed_status status =
-      heed_tensor_new(d->context, HEED_INT64, 2, (int64_t[]){g->comm.size, FIELDS}, &g->records);
+      heed_tensor_new(d->context, HEED_INT64, 2, (int64_t[]){size, FIELDS}, &g->records);
   return status ? dist_failed(d, status) : HEED_OK;
 }
 
@@ -224,7 +222,8 @@ heed_status dist_init(dist *d, dist_group *world) {
   if (!transport_init(&d->transport, &world->comm))
     return dist_fail(d, HEED_ARGUMENT, "init_process_group: %s", d->transport.message);
   d->open = true;
-  heed_status status = open_group(d, world);
+  world->number = ++d->groups;
+  heed_status status = open_group(d, world, world->comm.size);
   if (!status) status = dist_agree(world, DIST_INIT, (int64_t)heed_version_number() * 2 + d->check, NULL);
   world->calls = 0; /* a script counts from its own first call */
   if (!status) status = open_headers(d, world);
@@ -234,12 +233,17 @@ heed_status dist_init(dist *d, dist_group *world) {
 heed_status dist_split(dist_group *g, int color, int key, dist_group *out) {
   dist *d = g->d;
   heed_status status = dist_check_group(g, dist_names[DIST_SPLIT]);
+  if (!status) status = open_group(d, out, g->comm.size);
   if (!status) status = dist_agree(g, DIST_SPLIT, 0, NULL);
-  if (status) return status;
+  if (status) {
+    heed_tensor_free(out->records);
+    out->records = NULL;
+    return status;
+  }
+  out->number = ++d->groups;
   if (!transport_split(&d->transport, &g->comm, color, key, &out->comm))
     return dist_fail(d, HEED_ARGUMENT, "new_group: %s", d->transport.message);
-  status = open_group(d, out);
-  return status ? status : open_headers(d, out);
+  return open_headers(d, out);
 }
 
 heed_status dist_end(dist_group *world, double seconds) {

@@ -29,7 +29,7 @@ static heed_status finish(dist_group *g, dist_call call, bool started, transport
 
 /* ---- Writing in place ---- */
 
-/* Writing no elements counts as a write, so that a backward pass notices that x has changed. */
+/* Counts a version of x, so that a backward pass refuses values that it saved before. Writes no elements. */
 static heed_status note_write(dist *d, heed_tensor *x) {
   heed_tensor *flat = NULL, *none = NULL;
   heed_status status = heed_view(d->context, x, 1, (int64_t[]){-1}, &flat);
@@ -43,8 +43,8 @@ static heed_status note_write(dist *d, heed_tensor *x) {
 heed_status dist_begin_write(dist *d, const char *call, heed_tensor *x, heed_tensor **copy) {
   if (heed_is_recording(d->context) && heed_tensor_requires_grad(x))
     return dist_fail(d, HEED_ARGUMENT,
-                     "%s: x requires a gradient, which would not know of the write; use x:detach(), or "
-                     "heed.no_grad",
+                     "%s: x requires a gradient, which would not include what other ranks send; use "
+                     "heed.no_grad or x:detach()",
                      call);
   heed_status status;
   if (heed_tensor_is_contiguous(x)) {
@@ -83,7 +83,7 @@ static heed_status begin(dist_group *g, dist_call call, heed_tensor *x, heed_ten
 /* Bytes that are reduced at once: the size of the scratch buffer. */
 #define PIECE ((int64_t)16 << 20)
 
-/* Reduces n elements at x; scratch has room for max(n, small · size) of them. */
+/* Reduces n elements at x; scratch has capacity for max(n, small · size) of them. */
 static heed_status reduce_piece(dist_group *g, heed_dtype dtype, dist_op op, char *x, int64_t n,
                                 char *scratch) {
   dist *d = g->d;
@@ -120,8 +120,8 @@ heed_status dist_all_reduce(dist_group *g, heed_tensor *x, dist_op op) {
   if (!status) status = begin(g, DIST_ALL_REDUCE, x, &held, &copy);
   if (status) goto done;
   const int64_t small = SMALL / e > (int64_t)size * size ? SMALL / e : (int64_t)size * size;
-  const int64_t room = n * size < small ? n * size : piece > small ? piece : small;
-  status = heed_tensor_new(d->context, dtype, 1, (int64_t[]){room}, &scratch);
+  const int64_t capacity = n * size < small ? n * size : piece > small ? piece : small;
+  status = heed_tensor_new(d->context, dtype, 1, (int64_t[]){capacity}, &scratch);
   if (status) {
     dist_failed(d, status);
     goto done;

@@ -3,7 +3,7 @@
  * 1.
  *
  * Functions return a heed_status; the message is in d->message, without a position. What they allocate they
- * allocate before a rank tells the others that it takes part: a failure before that point changes nothing,
+ * allocate before they agree with the other ranks: a failure before that point changes nothing,
  * and all ranks can go on. After it the others wait for this rank, so a group in which an operation was
  * stopped halfway cannot be used any more. What is then still in flight keeps its memory. */
 #ifndef DISTRIBUTED_H
@@ -24,7 +24,7 @@
   X(BROADCAST, "broadcast")                                                                                  \
   X(SPLIT, "new_group")                                                                                      \
   X(END, "destroy_process_group")
-/* What dist_counts counts besides them: messages, and what ranks tell each other to agree. */
+/* What dist_counts counts besides them: messages, and agreements. */
 #define DIST_OTHERS(X) X(ISEND, "isend") X(IRECV, "irecv") X(AGREEMENT, "agreement")
 
 typedef enum dist_call {
@@ -54,6 +54,7 @@ typedef struct dist {
   struct dist_roll *roll;        /* NULL: ranks do not agree */
   struct {
     int64_t calls, bytes; /* bytes that this rank sent to others */
+    double waited;        /* seconds, agreeing included */
   } counts[DIST_KINDS];
   char message[1024];
 } dist;
@@ -62,7 +63,7 @@ typedef struct dist_group {
   dist *d;
   transport_comm comm;
   transport_comm headers; /* for the headers of messages; empty if ranks do not agree */
-  heed_tensor *records;   /* what the ranks tell each other in an agreement */
+  heed_tensor *records;   /* one of each rank, for agreements: [size, fields], int64 */
   int64_t number;         /* of the group: the same on all its ranks */
   int64_t calls;          /* that all ranks make, so far */
   int64_t sent;           /* messages, so far */
@@ -88,7 +89,13 @@ heed_status dist_check_group(dist_group *g, const char *call);
 
 /* ---- Waiting and agreeing (agree.c) ---- */
 
-/** Waits for operations of `call`. Looks after cancellation, limits and the time: CANCELLED, LIMIT. On
+/* Seconds after which a loop that waits checks the clock, limits and cancellation again. */
+#define DIST_CHECK_SECONDS 0.0005
+/** Writes seconds as messages show them to text, which it returns: "2.0", "60.0". printf would use the
+ * locale's separator. */
+const char *dist_seconds_text(char *text, size_t size, double seconds);
+
+/** Waits for operations of `call`. Checks for cancellation, limits and the time: CANCELLED, LIMIT. On
  * failure g is broken. `what` says in the message what did not happen. */
 heed_status dist_wait(dist_group *g, dist_call call, transport_request *r, int count);
 
@@ -165,7 +172,8 @@ heed_status dist_await(dist_request *r);
 /** Writes to d->message which message is still in flight, now that no rank sends or receives any more; "" if
  * none is. */
 void dist_find_lost(dist *d);
-/** Advances everything in flight, without using the context: for heed_set_poll. */
+/** Advances everything in flight, without using the context: for heed_set_poll. Does nothing after the end,
+ * and in the child of a fork. */
 void dist_poll(void *d);
 
 #endif

@@ -131,7 +131,7 @@ static int init(lua_State *L) {
   if (s->d.open) {
     s->world = world;
     at_exit = s;
-    if (heed_set_poll(s->d.context, 0.001, dist_poll, &s->d)) return raise(L, heed_message(s->d.context));
+    if (heed_set_poll(s->d.context, 0.0002, dist_poll, &s->d)) return raise(L, heed_message(s->d.context));
   }
   check_status(L, &s->d, status);
   return 0;
@@ -163,9 +163,11 @@ static int counted(lua_State *L) {
   lua_createtable(L, 0, DIST_KINDS);
   for (int i = 0; i < DIST_KINDS; i++) {
     if (s->d.counts[i].calls == 0) continue;
-    lua_createtable(L, 0, 2);
+    lua_createtable(L, 0, 3);
     lua_pushinteger(L, (lua_Integer)s->d.counts[i].calls);
     lua_setfield(L, -2, "calls");
+    lua_pushnumber(L, s->d.counts[i].waited);
+    lua_setfield(L, -2, "waited");
     lua_pushinteger(L, (lua_Integer)s->d.counts[i].bytes);
     lua_setfield(L, -2, "bytes");
     lua_setfield(L, -2, dist_names[i]);
@@ -225,7 +227,7 @@ static int state_gc(lua_State *L) {
   return 0;
 }
 
-/* finalize() → a message about a message that is lost, or nil */
+/* finalize() → the description of a lost message, or nil */
 static int finalize(lua_State *L) {
   state *s = get_state(L);
   dist_group *world = check_group(L, 1);
@@ -296,7 +298,8 @@ static void forget_flight(lua_State *L, const dist_request *r) {
   lua_pop(L, 1);
 }
 
-/* Ends the requests that have ended, also those that nobody waits for, and lets the collector have them. */
+/* Ends the requests that have ended, also those that no script waits for, and leaves them to the collector.
+ */
 static void end_flights(lua_State *L, state *s) {
   for (dist_request *r = s->d.requests, *next; r; r = next) {
     bool done;

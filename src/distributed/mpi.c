@@ -89,12 +89,6 @@ bool transport_split(transport *t, const transport_comm *comm, int color, int ke
   return c == MPI_COMM_NULL || use_comm(t, c, out);
 }
 
-void transport_free(transport_comm *comm) {
-  MPI_Comm c = comm_of(comm);
-  if (comm->size > 0) MPI_Comm_free(&c);
-  *comm = (transport_comm){0};
-}
-
 int transport_world_rank(const transport_comm *comm, int rank) {
   MPI_Group group, world;
   int out = rank;
@@ -108,8 +102,8 @@ int transport_world_rank(const transport_comm *comm, int rank) {
 
 /* ---- Operations ---- */
 
-/* A type and a count of it that stand for so many bytes. MPI counts with ints; more than t->piece bytes are
- * therefore one element of a derived type: whole pieces, and the rest. To be freed with end_type. */
+/* A type, and the count of it that has this number of bytes. MPI counts with ints; more than t->piece bytes
+ * are therefore one element of a derived type: whole pieces, and the rest. To be freed with end_type. */
 static bool begin_type(transport *t, int64_t bytes, MPI_Datatype *type, int *count) {
   *type = MPI_BYTE;
   *count = (int)bytes;

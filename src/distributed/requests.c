@@ -146,6 +146,7 @@ static void advance(dist_request *r) {
 
 void dist_poll(void *user) {
   dist *d = user;
+  if (!d->open || !transport_is_here(&d->transport)) return;
   for (dist_request *r = d->requests; r; r = r->next) advance(r);
 }
 
@@ -215,10 +216,9 @@ heed_status dist_test(dist_request *r, bool *done) {
   return r->failure[0] ? dist_fail(d, HEED_ARGUMENT, "%s", r->failure) : HEED_OK;
 }
 
-heed_status dist_await(dist_request *r) {
+static heed_status await(dist_request *r, double begin) {
   dist *d = r->group->d;
-  const double begin = heed_clock();
-  double look = begin + 0.0005;
+  double look = begin + DIST_CHECK_SECONDS;
   for (;;) {
     bool done;
     heed_status status = dist_test(r, &done);
@@ -229,14 +229,21 @@ heed_status dist_await(dist_request *r) {
       transport_yield();
       continue;
     }
-    look = now + 0.0005;
+    look = now + DIST_CHECK_SECONDS;
     dist_answer(d);
     if ((status = heed_check_stop(d->context, name_of(r)))) return dist_failed(d, status);
     if (now - begin >= d->timeout) {
-      const long tenths = (long)(d->timeout * 10 + 0.5);
-      return dist_fail(d, HEED_LIMIT, "%s: after %ld.%ld seconds rank %d has %s (tag %d)", name_of(r),
-                       tenths / 10, tenths % 10, world_rank(r),
+      char seconds[32];
+      return dist_fail(d, HEED_LIMIT, "%s: after %s seconds rank %d has %s (tag %d)", name_of(r),
+                       dist_seconds_text(seconds, sizeof seconds, d->timeout), world_rank(r),
                        r->call == DIST_ISEND ? "not received x" : "sent nothing", r->tag);
     }
   }
+}
+
+heed_status dist_await(dist_request *r) {
+  const double begin = heed_clock();
+  const heed_status status = await(r, begin);
+  r->group->d->counts[r->call].waited += heed_clock() - begin;
+  return status;
 }

@@ -10,25 +10,25 @@
 
 enum { QUESTION = 1, ANSWER = 2 }; /* tags */
 
-/* A call: of which group, and which one. */
-typedef struct place {
+/* Numbers that identify a call of a group. */
+typedef struct call_id {
   int64_t group, call;
-} place;
+} call_id;
 
 /* What is exchanged with one rank. */
-typedef struct desk {
-  place sent[2], heard; /* a question, an answer; their answer */
+typedef struct exchange {
+  call_id sent[2], answer; /* the question to it, the answer to it; its answer */
   transport_request requests[2];
-} desk;
+} exchange;
 
 struct dist_roll {
-  transport_comm comm; /* all ranks */
-  place waiting;       /* the call in which this rank waits; zeros: none */
-  desk desks[];        /* [size] */
+  transport_comm comm;  /* all ranks */
+  call_id waiting;      /* the call in which this rank waits; zeros: none */
+  exchange exchanges[]; /* [size] */
 };
 
 heed_status dist_open_roll(dist *d, const dist_group *world) {
-  const size_t bytes = sizeof(struct dist_roll) + (size_t)world->comm.size * sizeof(desk);
+  const size_t bytes = sizeof(struct dist_roll) + (size_t)world->comm.size * sizeof(exchange);
   heed_tensor *memory = NULL; /* until the context ends: messages may be in flight */
   const heed_status status =
       heed_full(d->context, HEED_INT8, 1, (int64_t[]){(int64_t)bytes}, heed_integer(0), &memory);
@@ -41,42 +41,42 @@ heed_status dist_open_roll(dist *d, const dist_group *world) {
 }
 
 void dist_set_waiting(dist *d, const dist_group *g) {
-  if (d->roll) d->roll->waiting = g ? (place){g->number, g->calls} : (place){0, 0};
+  if (d->roll) d->roll->waiting = g ? (call_id){g->number, g->calls} : (call_id){0, 0};
 }
 
-/* Sends a place to a rank, unless the last one to it is still in flight. */
-static void tell(dist *d, int rank, int tag, place what) {
+/* Sends the id of a call to a rank, unless the last one to it is still in flight. */
+static void send_id(dist *d, int rank, int tag, call_id what) {
   struct dist_roll *roll = d->roll;
-  desk *at = &roll->desks[rank];
-  transport_request *r = &at->requests[tag == ANSWER];
+  exchange *with = &roll->exchanges[rank];
+  transport_request *r = &with->requests[tag == ANSWER];
   bool done = false;
   if (!transport_test(&d->transport, r, &done) || !done) return;
-  at->sent[tag == ANSWER] = what;
-  if (!transport_send(&d->transport, &roll->comm, &at->sent[tag == ANSWER], sizeof what, rank, tag, r))
+  with->sent[tag == ANSWER] = what;
+  if (!transport_send(&d->transport, &roll->comm, &with->sent[tag == ANSWER], sizeof what, rank, tag, r))
     return;
 }
 
 void dist_answer(dist *d) {
   struct dist_roll *roll = d->roll;
-  place asked;
+  call_id asked;
   int from = -1;
   while (roll && transport_take(&d->transport, &roll->comm, &asked, sizeof asked, QUESTION, &from) &&
          from >= 0)
-    tell(d, from, ANSWER, roll->waiting);
+    send_id(d, from, ANSWER, roll->waiting);
 }
 
 /* Takes the answers that have come. */
-static void hear(dist *d) {
+static void take_answers(dist *d) {
   struct dist_roll *roll = d->roll;
-  place heard;
+  call_id answer;
   int from = -1;
-  while (transport_take(&d->transport, &roll->comm, &heard, sizeof heard, ANSWER, &from) && from >= 0)
-    roll->desks[from].heard = heard;
+  while (transport_take(&d->transport, &roll->comm, &answer, sizeof answer, ANSWER, &from) && from >= 0)
+    roll->exchanges[from].answer = answer;
 }
 
 static bool is_here(const dist_group *g, int rank) {
-  const place *heard = &g->d->roll->desks[transport_world_rank(&g->comm, rank)].heard;
-  return rank == g->comm.rank || (heard->group == g->number && heard->call == g->calls);
+  const call_id *answer = &g->d->roll->exchanges[transport_world_rank(&g->comm, rank)].answer;
+  return rank == g->comm.rank || (answer->group == g->number && answer->call == g->calls);
 }
 
 static int count_missing(const dist_group *g) {
@@ -91,12 +91,12 @@ const char *dist_call_roll(dist_group *g, char *text, size_t size) {
   int missing = d->roll ? g->comm.size : 0;
   for (int i = 0; d->roll && i < g->comm.size; i++) {
     const int rank = transport_world_rank(&g->comm, i);
-    d->roll->desks[rank].heard = (place){0, 0};
-    if (i != g->comm.rank) tell(d, rank, QUESTION, (place){g->number, g->calls});
+    d->roll->exchanges[rank].answer = (call_id){0, 0};
+    if (i != g->comm.rank) send_id(d, rank, QUESTION, (call_id){g->number, g->calls});
   }
   while (missing > 0 && heed_clock() < end) {
     dist_answer(d);
-    hear(d);
+    take_answers(d);
     missing = count_missing(g);
     transport_yield();
   }

@@ -43,8 +43,6 @@ void transport_yield(void);
 /** The ranks that give the same colour, ordered by key; colour -1: *out->size is 0. Called by all ranks of
  * comm. */
 bool transport_split(transport *t, const transport_comm *comm, int color, int key, transport_comm *out);
-/** Frees a communicator in which nothing is in flight. */
-void transport_free(transport_comm *comm);
 /** The rank of the world that is `rank` of comm. */
 int transport_world_rank(const transport_comm *comm, int rank);
 

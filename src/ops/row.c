@@ -27,7 +27,8 @@
 #define INT8_OF_INT(x)   heed__int8_from_int64((int64_t)(x))
 #define INT8_OF_FLOAT(x) heed__int8_from_float(x)
 
-/* The first loop is the second with strides of 1, which the compiler vectorises. */
+/* The first two loops are the third with strides of 1, which the compiler vectorises, and for one element
+ * that fills a row. */
 #define CONVERT(to, from, to_type, from_type, converted)                                                     \
   static void to##_from_##from(void *dst, ptrdiff_t dst_stride, const void *src, ptrdiff_t src_stride,       \
                                int64_t n) {                                                                  \
@@ -38,6 +39,10 @@
         const from_type x = row[i];                                                                          \
         out[i] = converted;                                                                                  \
       }                                                                                                      \
+    } else if (dst_stride == 1 && src_stride == 0 && n > 0) {                                                \
+      const from_type x = row[0];                                                                            \
+      const to_type value = converted;                                                                       \
+      for (int64_t i = 0; i < n; i++) out[i] = value;                                                        \
     } else {                                                                                                 \
       for (int64_t i = 0; i < n; i++) {                                                                      \
         const from_type x = row[i * src_stride];                                                             \

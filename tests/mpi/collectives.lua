@@ -299,6 +299,26 @@ describe("counted", function()
       bytes("broadcast", function() dist.broadcast(heed.ones(n), size) end))
     assert.are.equal((size - 1) * 40, bytes("agreement", dist.barrier))
   end)
+
+  ranks.with(2, "has the seconds that a rank waited for others, agreeing included", function()
+    local longest
+    repeat -- a rank that the system has stopped meanwhile does not notice that it waits
+      local late = heed.clock() + 0.01
+      while rank == 2 and heed.clock() < late do end
+      dist.barrier()
+      local waited = dist.counted().barrier.waited
+      assert.is_true(waited >= 0)
+      longest = dist.all_reduce(heed.tensor { waited }, "max")[1]
+    until longest > 0
+  end)
+
+  ranks.with(2, "has the seconds that a rank waited for a message", function()
+    local x = heed.zeros(1)
+    if rank == 1 then dist.irecv(x, 2):wait() end
+    if rank == 2 then dist.isend(x, 1):wait() end
+    local kind = dist.counted()[rank == 1 and "irecv" or "isend"]
+    assert.is_true(rank > 2 or kind.waited > 0)
+  end)
 end)
 
 ranks.finish()

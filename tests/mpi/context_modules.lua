@@ -379,9 +379,9 @@ describe("a mistake in context_parallel", function()
       .. "heed.mask.documents(lengths)", function() return mha()(x[1], { lengths = { 1, 3 } }) end)
     fails("MultiHeadAttention: need_weights is not available in context_parallel; need_lse is",
       function() return mha()(x, { need_weights = true }) end)
-    fails('scaled_dot_product_attention: dropout is 0.25 in context_parallel, and the generator is "mt19937", whose '
-      .. 'numbers have an order; give heed.Generator { kind = "philox" } of the same seed on all ranks, set dropout to '
-      .. "0, or call eval()", function(shard)
+    fails('scaled_dot_product_attention: dropout is 0.25 in context_parallel, but the generator is of the kind '
+      .. '"mt19937", whose numbers have an order; call heed.manual_seed(seed, "philox") on all ranks, or set dropout '
+      .. "to 0, or call eval()", function(shard)
       local own = shard(q, 3)
       return attention(own, own, own, { dropout_p = 0.25 })
     end)

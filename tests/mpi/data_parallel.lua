@@ -46,11 +46,36 @@ describe("data_parallel", function()
     end)
   end
 
+  recorded("sends the gradients once: large ones by themselves, small ones together", function()
+    local large, small = 384 * 768, 2 * 24 * size -- elements
+    local d = dist.data_parallel(nn.Sequential(nn.Linear(384, 768, false), nn.Linear(768, 384, false),
+      nn.Linear(384, 24 * size, false), nn.Linear(24 * size, 2, false)))
+    local function sums() return dist.counted().all_reduce or { bytes = 0, calls = 0 } end
+    local before = sums()
+    d(heed.ones(1, 384)):sum():backward()
+    local middle = 384 * 24 * size
+    local bytes = 2 * (size - 1) / size * 4 * (2 * large + middle + small)
+    local of_present = (size - 1) * 4 * 4 -- which of the 4 parameters have one
+    assert.are.equal(bytes + of_present, sums().bytes - before.bytes)
+    if size > 1 then assert.are.equal(4, sums().calls - before.calls) end
+  end)
+
   recorded("works with backward passes in slices", function()
     local m, x, y = model(), batch()
     local d = dist.data_parallel(m:clone())
     cross_entropy(m(x), y):backward()
     for _ in cross_entropy(d(own(x)), own(y)):backward_steps { ms = 0.001 } do end
+    same_gradients(m, d)
+  end)
+
+  recorded("averages where a hook begins another backward pass, which is refused", function()
+    local m, x, y = model(), batch()
+    local d = dist.data_parallel(m:clone())
+    local other = heed.ones(2):requires_grad_():sum()
+    cross_entropy(m(x), y):backward()
+    local out = d(own(x))
+    out:register_hook(function() assert.is_false(pcall(other.backward, other)) end)
+    cross_entropy(out, own(y)):backward()
     same_gradients(m, d)
   end)
 

@@ -43,7 +43,7 @@ describe("new_group", function()
     assert.are.equal("new_group: ranks is a table; it must be a list of ranks", ranks.message_of(dist.new_group, {}))
     assert.are.equal(("new_group: ranks[2] is the number %d; it must be %s"):format(size + 1, range),
       ranks.message_of(dist.new_group, { 1, size + 1 }))
-    assert.are.equal("new_group: rank 1 is there twice", ranks.message_of(dist.new_group, { 1, 1 }))
+    assert.are.equal("new_group: rank 1 is given twice", ranks.message_of(dist.new_group, { 1, 1 }))
   end)
 
   ranks.with(2, "refuses ranks that differ, and names one", function()
@@ -89,11 +89,11 @@ describe("a mesh", function()
   it("refuses shapes and names that do not fit the job", function()
     local message_of, mesh = ranks.message_of, dist.init_device_mesh
     local ranks_text = size == 1 and "1" or tostring(size)
-    assert.are.equal(("init_device_mesh: shape has room for %d ranks; the job has %s, so the product of the sizes " ..
+    assert.are.equal(("init_device_mesh: shape is for %d ranks; the job has %s, so the product of the sizes " ..
       "must be %d"):format(size + 1, ranks_text, size), message_of(mesh, { size + 1 }, { "tp" }))
     assert.are.equal("init_device_mesh: names is nil; it must be a list of 1 name, one for each dimension",
       message_of(mesh, { size }))
-    assert.are.equal("init_device_mesh: the name 'a' is there twice", message_of(mesh, { size, 1 }, { "a", "a" }))
+    assert.are.equal("init_device_mesh: the name 'a' is given twice", message_of(mesh, { size, 1 }, { "a", "a" }))
     assert.are.equal("init_device_mesh: names[1] is a string ('size'); it must be a word, which no method of a mesh " ..
       "has for its name", message_of(mesh, { size }, { "size" }))
   end)

@@ -123,6 +123,58 @@ describe("pipeline", function()
     assert.is_true(list[1]:equal(list[size]))
   end)
 
+  it("trains with parameters that are frozen, on a rank, or of tied embeddings", function()
+    local m = model "gpt2"
+    m.token_embeddings.weight:requires_grad_(false)
+    local p = dist.pipeline(m:clone(), nil, { micro_batches = 2 })
+    if rank == 1 then
+      for _, parameter in ipairs(p:parameters()) do parameter:requires_grad_(false) end
+    end
+    heed.enable_grad(function() loss_of(m(ids()), ids()):backward() end)
+    if size > 1 then dist.pipeline_step(p, ids(), ids(), loss_of) end
+    for name, parameter in p:named_parameters() do
+      if parameter.requires_grad and size > 1 then
+        tensors.close(m:get_parameter(name).grad, parameter.grad, 2e-6)
+      else
+        assert.is_nil(parameter.grad)
+      end
+    end
+  end)
+
+  it("keeps the gradient of a tied weight if a step fails", function()
+    local p = dist.pipeline(model "gpt2")
+    dist.pipeline_step(p, ids(), ids(), loss_of)
+    local weight = rank == 1 and p.token_embeddings.weight or rank == size and p.lm_head.weight or nil
+    local before = weight and weight.grad:clone()
+    p.embed = function() error "no ids" end -- on all ranks, before they send anything
+    assert.truthy(message_of(dist.pipeline_step, p, ids(), ids(), loss_of):find("no ids", 1, true))
+    if weight then assert.is_true(before:equal(weight.grad)) end
+  end)
+
+  it("divides a model of one's own, whose size it does not know", function()
+    local Own = nn.Module.class "Own"
+    function Own:init()
+      self.words = nn.Embedding(50, 8)
+      self.layers = nn.ModuleList { nn.Linear(8, 12), nn.Linear(12, 12), nn.Linear(12, 8), nn.Linear(8, 8) }
+      self.lm_head = nn.Sequential(nn.Linear(8, 50))
+    end
+    function Own:embed(x) return self.words(x) end
+    function Own:forward(x)
+      x = self:embed(x)
+      for _, layer in self.layers:iter() do x = layer(x) end
+      return self.lm_head(x)
+    end
+    heed.manual_seed(3)
+    local m = Own()
+    local p = dist.pipeline(m:clone(), nil, { micro_batches = 2 })
+    tensors.close(m(ids()), p(ids()))
+    heed.enable_grad(function() loss_of(m(ids()), ids()):backward() end)
+    dist.pipeline_step(p, ids(), ids(), loss_of)
+    for name, parameter in p:named_parameters() do
+      tensors.close(m:get_parameter(name).grad, parameter.grad, 2e-6)
+    end
+  end)
+
   it("leaves each rank its parts, under their own names", function()
     local p = dist.pipeline(model "llama")
     local count = dist.all_reduce(tensors.int64 { #p.layers })

@@ -49,11 +49,14 @@ function passes.at_end(f)
   ending[#ending + 1], ending[f] = f, true
 end
 
---- backward(...), a pass or a slice of one; list: what its earlier slices have left.
+--- backward(...), a pass or a slice of one; list: what its earlier slices have left. In a hook of another pass
+--- backward fails; the list of that pass is then put back.
 local function run(list, backward, ...)
+  local outer = ending
   ending = list
-  local done, total = backward(...)
-  ending = {}
+  local fine, done, total = pcall(backward, ...)
+  ending = outer
+  if not fine then error(done, 0) end
   for i = 1, done == total and #list or 0 do list[i]() end
   return done, total
 end

@@ -111,7 +111,7 @@ function groups.new_group(ranks)
   for i = 1, #ranks do
     local rank = E.integer(ranks[i], nil, method, ("ranks[%d]"):format(i), ("a rank from 1 to %d"):format(size))
     if rank < 1 or rank > size then E.reject(method, ("ranks[%d]"):format(i), rank, "a rank from 1 to %d", size) end
-    if seen[rank] then E.fail("%s: rank %d is there twice", method, rank) end
+    if seen[rank] then E.fail("%s: rank %d is given twice", method, rank) end
     seen[rank], list[i] = true, rank
   end
   agree(list, size, method, "ranks")
@@ -180,7 +180,7 @@ local function check_names(names, count, method)
       E.reject(method, argument, name, "a word, which no method of a mesh has for its name")
     end
     for j = 1, i - 1 do
-      if list[j] == name then E.fail("%s: the name '%s' is there twice", method, name) end
+      if list[j] == name then E.fail("%s: the name '%s' is given twice", method, name) end
     end
     list[i] = name
   end
@@ -199,7 +199,7 @@ function groups.init_device_mesh(shape, names)
   end
   names = check_names(names, #sizes, method)
   if count ~= size then
-    E.fail("%s: shape has room for %s; the job has %d, so the product of the sizes must be %d", method,
+    E.fail("%s: shape is for %s; the job has %d, so the product of the sizes must be %d", method,
       E.count(count, "rank"), size, size)
   end
   agree(sizes, 16, method, "shape")

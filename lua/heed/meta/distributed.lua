@@ -1,5 +1,5 @@
 ---@meta heed.distributed
--- The ranks of a job and what they tell each other: `local dist = require "heed.distributed"`.
+-- Communication between the ranks of a job: `local dist = require "heed.distributed"`.
 
 ---Ranks of a job: the processes that a launcher started together, `mpirun -n 4 heed script.lua`. They count from 1. The
 ---module needs heed_mpi (make MPI=1); without a launcher, a script is rank 1 of 1.
@@ -46,9 +46,10 @@ function distributed.get_rank(group) end
 ---@return integer
 function distributed.get_world_size(group) end
 
----What this rank did and sent, by kind: counted().all_reduce.calls and .bytes. The bytes are those that an algorithm
----without waste sends to other ranks; "agreement" and the 24 bytes before each message are counted as well.
----@return table<string, { calls: integer, bytes: integer }>
+---What this rank did, sent and waited for, by kind: counted().all_reduce.calls, .bytes and .waited. The bytes are those
+---that an algorithm without waste sends to other ranks; "agreement" and the 24 bytes before each message are counted as
+---well. `waited` are the seconds that the rank waited for others, agreeing included.
+---@return table<string, { calls: integer, bytes: integer, waited: number }>
 function distributed.counted() end
 
 ---Waits until all ranks have called it.

@@ -56,7 +56,7 @@ function distributed.clip_grad_norm_(model, max_norm) end
 
 ---@class heed.DataParallelOptions
 ---@field broadcast? boolean give all ranks the parameters and buffers of rank 1; false by default: parameters that differ are an error
----@field bucket_mb? number MiB of small gradients that are sent together; 25 by default
+---@field bucket_mb? number MiB of small gradients (below 256 KiB) that are sent together; 25 by default
 
 ---Averages the gradients of a model over the ranks after each backward pass that reaches it, so that optimisers on all
 ---ranks do the same steps. Each rank computes with its own part of a batch; the average is that of the whole batch if

@@ -2,34 +2,15 @@
 --- composed of operations, each of which is recorded. (Without such parts: src/nn/attention/recorded.c.)
 --- Shapes: b batch, h heads, n queries, s keys, d head_dim; everything has a batch until the end.
 
+local attention_settings = require "heed.nn.attention_settings"
 local core = require "heed.core"
 local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local forward_options = require "heed.nn.forward_options"
 local points = require "heed.nn.points"
-local primitives = core.modules
+local part, primitives = attention_settings.part, core.modules
 
 local function is_own_dropout(dropout) return dropout ~= nil and E.class_name(dropout) ~= "Dropout" end
-
---- What the module's constructor made, or nil where it made none.
-local function part(m, name)
-  for _, each in ipairs(E.parts(m)) do
-    if each.name == name then return each.value end
-  end
-end
-
---- The settings that all attention modules have in common, with those of MultiHeadAttention alone.
-local function settings_of(m)
-  local c = { scale = m.scale }
-  if E.class_name(m) ~= "MultiHeadAttention" then
-    c.heads, c.kv_heads, c.dim, c.one_head = 1, 1, m.d_out, true
-    c.causal = E.class_name(m) == "CausalAttention"
-    return c
-  end
-  c.heads, c.kv_heads, c.dim, c.causal = m.num_heads, m.num_kv_heads, m.head_dim, m.causal
-  c.window, c.softcap, c.alibi, c.sinks, c.rope = m.window, m.softcap, m.alibi, m.sinks, m.rope
-  return c
-end
 
 local function check_projection(m, name, y, x, size)
   if primitives.kind(y) == "tensor" and y.ndim == x.ndim and y.dtype == "float32" and y.shape[y.ndim] == size then
@@ -191,7 +172,7 @@ return function(m, ...)
   end
 
   local from = { x, options.key or x, options.value or options.key or x }
-  local c = settings_of(m)
+  local c = attention_settings.of(m)
   local made = {}
   for i, which in ipairs { "W_query", "W_key", "W_value" } do
     local h = i == 1 and c.heads or c.kv_heads

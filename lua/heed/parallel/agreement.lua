@@ -1,4 +1,4 @@
---- How many tokens all ranks have, after each has told what it has. Every rank finds the same mistakes.
+--- How many tokens all ranks have, from the numbers of each. Every rank finds the same mistakes.
 
 local core = require "heed.core"
 local division = require "heed.parallel.division"
@@ -6,7 +6,7 @@ local E = require "heed.nn.entries"
 
 local agreement = {}
 
---- What a rank tells of a tensor: the tokens in a dimension, and how many elements belong to each.
+--- What a rank sends about a tensor: the tokens in a dimension, and how many elements belong to each.
 function agreement.of(name, x, dim)
   local elements = 1
   for d = 1, x.ndim do elements = elements * (d == dim and 1 or x.shape[d]) end
@@ -30,20 +30,20 @@ function agreement.totals(link, method, list, settings)
   end
   for i, setting in ipairs(settings or {}) do mine[2 * #list + i] = number_of(setting[2]) end
   local all = link.gather(core.tensor(mine, { dtype = "int64" }))
-  for rank, told in ipairs(all) do
-    all[rank] = told:tolist()
+  for rank, row in ipairs(all) do
+    all[rank] = row:tolist()
     for i = 1, #list do totals[i] = totals[i] + all[rank][2 * i - 1] end
   end
   for i, each in ipairs(list) do
-    for rank, told in ipairs(all) do
+    for rank, row in ipairs(all) do
       local needed = division.count(totals[i], link.size, rank)
-      if told[2 * i - 1] ~= needed then
+      if row[2 * i - 1] ~= needed then
         E.fail("%s: %s has %s on rank %d, and %d on all ranks; cut by shard(x, dim) it would have %d there", method,
-          each.name, E.count(told[2 * i - 1], "token"), rank, totals[i], needed)
+          each.name, E.count(row[2 * i - 1], "token"), rank, totals[i], needed)
       end
-      if told[2 * i] ~= each.elements then
+      if row[2 * i] ~= each.elements then
         E.fail("%s: %s has %s for each token here, and %d on rank %d; the other sizes must be the same", method,
-          each.name, E.count(each.elements, "element"), told[2 * i], rank)
+          each.name, E.count(each.elements, "element"), row[2 * i], rank)
       end
     end
   end

@@ -178,7 +178,7 @@ local function run(link, f, gather, whole)
   local touched = {}
   primitives.redirect(redirected(link, whole, touched))
   local shard = setmetatable({ [STATE] = link }, Shard)
-  -- through C, so that f cannot yield: whoever resumed would find attention redirected
+  -- through C, so that f cannot yield: attention would be redirected outside of it, too
   local results = compat.pack(pcall(primitives.with_modes, nil, nil, f, shard))
   primitives.redirect(nil)
   if not results[1] then

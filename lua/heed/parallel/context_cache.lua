@@ -1,5 +1,5 @@
 --- A cache whose tokens are divided among the ranks of a mesh: each rank keeps the keys and values of its own tokens,
---- for each attention module that is called with the cache. All ranks know which tokens each of them has.
+--- for each attention module that is called with the cache. Each rank has the list of all ranks' tokens.
 --- Shapes: b batch, h key heads, rows of this rank, d or dv sizes of a head.
 
 local core = require "heed.core"
@@ -121,7 +121,7 @@ function M.appended(self, layer, n)
   end), owner
 end
 
---- A buffer with at least so many rows, the first of which are those of `from`, if there is one.
+--- A buffer with at least `needed` rows, the first of which are those of `from`, if there is one.
 local function grown(self, from, like, rows, needed)
   if from and from.shape[3] >= needed then return from end
   local capacity = math.max(needed, from and 2 * from.shape[3] or 0, STEP)

@@ -39,7 +39,7 @@ local function send(stage, x, to)
   stage.sent[#stage.sent + 1] = dist().isend(x:detach():contiguous(), to, { group = stage.place.group })
 end
 
---- Sends the result of this rank's layers to the next rank, of a Sequential after its shape.
+--- Sends the result of this rank's layers to the next rank, after its shape if that rank cannot know it.
 local function send_output(stage, y)
   if stage.sends_shapes then send(stage, header_of(y), stage.place.rank + 1) end
   send(stage, y, stage.place.rank + 1)
@@ -99,7 +99,7 @@ end
 local function micro_batches(stage, x, options)
   local b = x.shape[1] or 0
   local count = math.min(stage.micro_batches, b)
-  if count < 2 or not stage.sends_shapes and x.ndim < 2 or not can_cut(options, b) then return { { x, options } } end
+  if count < 2 or not stage.is_list and x.ndim < 2 or not can_cut(options, b) then return { { x, options } } end
   local list = {}
   for i = 1, count do
     local first, items = place_of.split(b, i, count)
@@ -114,7 +114,7 @@ end
 
 --- The layers of this rank on one micro-batch: what the next rank gets, or the model's results.
 local function run(stage, model, x, options)
-  if stage.sends_shapes then -- a Sequential: x is the input of its first part
+  if stage.is_list then -- a Sequential: x is the input of its first part
     if options then E.fail("%s: options are given; a Sequential takes none", METHOD) end
     return stage.forward(model, stage.place.rank > 1 and receive_input(stage) or x)
   end
@@ -129,7 +129,7 @@ end
 --- The tensor x, or the ids that a model takes.
 local function input_of(stage, x)
   if E.is_tensor(x) then return x end
-  if stage.sends_shapes then E.reject(METHOD, "x", x, "a tensor") end
+  if stage.is_list then E.reject(METHOD, "x", x, "a tensor") end
   return primitives.indices(x, METHOD, "ids")
 end
 
@@ -176,7 +176,8 @@ local function backward_all(stage, batches)
     if stage.is_last then
       batch.y:backward()
     else
-      batch.y:backward(receive(stage, place.rank + 1, batch.y.shape))
+      local dy = receive(stage, place.rank + 1, batch.y.shape)
+      if batch.y.requires_grad then batch.y:backward(dy) end -- false if all parameters of the first rank are frozen
     end
     if place.rank > 1 then send(stage, batch.input.grad, place.rank - 1) end
     batches[i] = nil
@@ -204,6 +205,13 @@ local function step(stage, model, x, targets, loss)
   return total
 end
 
+--- step, whose gradients of a tied weight are added over both ranks.
+local function step_with_tied(stage, weight, ...)
+  local value = mode.enable_grad(step, stage, ...)
+  if weight then mode.no_grad(add_tied, stage) end
+  return value
+end
+
 --- pipeline_step(model, x, targets, loss): a forward and a backward pass of a model that pipeline got, in
 --- micro-batches; loss(y, targets), a mean over the batch, is called on the last rank. Adds to the gradients of this
 --- rank's parameters. Returns the loss, a number, on all ranks.
@@ -219,12 +227,14 @@ function parallel.pipeline_step(model, x, targets, loss)
     E.reject(STEP, "loss", loss, "a function loss(y, targets), or a module")
   end
   local weight, before = stage.tied and stage.tied.weight, nil
+  if weight and not weight.requires_grad then weight = nil end
   if weight then before, weight.grad = weight.grad, nil end
   stage.trains = true -- until the next forward pass
-  local value = mode.enable_grad(step, stage, model, x, targets, loss)
-  if weight then
-    mode.no_grad(add_tied, stage)
-    if before then weight.grad = weight.grad + before end
+  local fine, value = pcall(step_with_tied, stage, weight, model, x, targets, loss)
+  if before then weight.grad = fine and weight.grad + before or before end
+  if not fine then
+    stage.sent, stage.input = {}, nil
+    error(value, 0)
   end
   local shared = core.tensor { value }
   dist().broadcast(shared, stage.place.size, { group = stage.place.group })
@@ -245,7 +255,7 @@ end
 --- Of lm_head and an embedding with the same weight the one that this rank has, if another rank has the other.
 local function tied_part(model, place)
   local head = model.lm_head
-  if not head or place.size == 1 then return nil end
+  if place.size == 1 or not head or E.class_name(head) ~= "Linear" then return nil end
   local _, identity = primitives.identity(head.weight)
   for _, entry in ipairs(E.parts(model)) do
     if E.class_name(entry.value) == "Embedding" then
@@ -259,17 +269,16 @@ end
 
 local AFTER_LAYERS = { norm = true, lm_head = true, pooler = true, layers = true }
 
---- Leaves a model the parts that this rank needs.
-local function divide_model(stage, model, first, count)
+--- Leaves a model the parts that this rank needs. size: that of the input of its layers, if it is known.
+local function divide_model(stage, model, size, first, count)
   local place = stage.place
-  stage.tied = tied_part(model, place)
   keep_parts(model.layers, first, count)
   if place.rank > 1 then
     for _, entry in ipairs({ compat.unpack(E.parts(model)) }) do
       if not AFTER_LAYERS[entry.name] then model[entry.name] = nil end
     end
-    local size = model.config.hidden_size
     model.embed = function(_, ids)
+      if not size then return receive_input(stage) end
       local shape = {}
       for i = 1, ids.ndim do shape[i] = ids.shape[i] end
       shape[#shape + 1] = size
@@ -304,13 +313,15 @@ function parallel.pipeline(model, mesh, ...)
   if total < place.size then
     E.fail("%s: model has %s; it must have at least %d, one for each rank", METHOD, E.count(total, "layer"), place.size)
   end
+  local config = not is_list and model.config
+  local size = type(config) == "table" and config.hidden_size or nil
   local stage = {
-    place = place, micro_batches = count, shares = shares, is_last = place.rank == place.size, sends_shapes = is_list,
-    sent = {}, forward = model.forward,
+    place = place, micro_batches = count, shares = shares, is_last = place.rank == place.size, is_list = is_list,
+    sends_shapes = not size, tied = not is_list and tied_part(model, place) or nil, sent = {}, forward = model.forward,
   }
-  attached(model, true).pipeline = stage
   local first, own = place_of.split(total, place.rank, place.size)
-  if is_list then keep_parts(layers, first, own) else divide_model(stage, model, first, own) end
+  attached(model, true).pipeline = stage
+  if is_list then keep_parts(layers, first, own) else divide_model(stage, model, size, first, own) end
   model.forward = forward
   return model
 end

@@ -1,4 +1,4 @@
---- scaled_dot_product_attention of shards: what ring attention (heed.parallel.ring) needs to know of a call, and its
+--- scaled_dot_product_attention of shards: the description of a call for ring attention (heed.parallel.ring), and its
 --- gradient. Shapes: b batch, h heads, n queries and s keys of all ranks, l queries of this one, p past keys, which all
 --- ranks have.
 
@@ -7,6 +7,7 @@ local compat = require "heed.compat"
 local agreement = require "heed.parallel.agreement"
 local caches = require "heed.parallel.context_cache"
 local division = require "heed.parallel.division"
+local draws = require "heed.parallel.draws"
 local ring = require "heed.parallel.ring"
 local ring_options = require "heed.parallel.ring_options"
 local E = require "heed.nn.entries"
@@ -81,7 +82,7 @@ local function least(x, pick) return type(x) == "table" and pick(compat.unpack(x
 
 -- ---- Dropout ------------------------------------------------------------------------------------
 
---- A number that tells generators with different states apart.
+--- A number that differs between generators with different states.
 local function digest(generator)
   local state, sum = generator:get_state(), 0
   for i = 1, #state do sum = (sum * 257 + state:byte(i)) % 2 ^ 40 end
@@ -92,25 +93,15 @@ end
 --- it is the same on all ranks.
 local function generator_of(link, name, p, generator)
   if p == 0 then return nil end
-  generator = generator or core.default_generator
-  if not pcall(generator.get_offset, generator) then
-    E.fail('%s: dropout is %s in context_parallel, and the generator is "mt19937", whose numbers have an order; give '
-      .. 'heed.Generator { kind = "philox" } of the same seed on all ranks, set dropout to 0, or call eval()', name,
-      tostring(p))
-  end
+  generator = draws.generator(generator, p, name, " in context_parallel", "set dropout to 0, or call eval()")
   local own = digest(generator)
-  for rank, told in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
-    if told:tolist()[1] ~= own then
+  for rank, other in ipairs(link.gather(core.tensor({ own }, { dtype = "int64" }))) do
+    if other:tolist()[1] ~= own then
       E.fail("%s: the generator of dropout is not that of rank %d; all ranks must give it the same seed, and draw the "
         .. "same from it", name, rank)
     end
   end
   return generator
-end
-
---- Moves a generator behind one draw.
-local function move_on(generator)
-  generator:set_offset(math.floor((generator:get_offset() + 3) / 4) * 4 + 4)
 end
 
 --- Raises for lengths that are not from 0 to s, or not of the batch of q.
@@ -317,7 +308,7 @@ function ring_call.attend(link, name, q, k, v, o, n, s)
   end
   o.generator = generator_of(link, name, o.dropout_p, o.generator)
   local c = new_call(link, name, q, division.segments(n, link.size, link.rank), n, s, o)
-  if o.generator then move_on(o.generator) end
+  if o.generator then draws.move_on(o.generator) end
   return RingAttention(c, q, k, v, c.mask, o.sinks, o.alibi_slopes, c.past and c.past.k, c.past and c.past.v)
 end
 

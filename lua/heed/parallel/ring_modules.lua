@@ -2,6 +2,7 @@
 --- attention as a ring over the ranks. (With whole tokens: src/nn/attention and heed.nn.recorded.)
 --- Shapes: b batch (1 without), h heads, l tokens of this rank, n of all ranks, d head_dim.
 
+local attention_settings = require "heed.nn.attention_settings"
 local core = require "heed.core"
 local compat = require "heed.compat"
 local E = require "heed.nn.entries"
@@ -9,29 +10,7 @@ local heads = require "heed.nn.own_heads"
 local points = require "heed.nn.points"
 local caches = require "heed.parallel.context_cache"
 local ring_options = require "heed.parallel.ring_options"
-local primitives = core.modules
-
---- What the module's constructor made, or nil where it made none.
-local function part(m, name)
-  for _, each in ipairs(E.parts(m)) do
-    if each.name == name then return each.value end
-  end
-end
-
---- The settings that all attention modules have in common, with those of MultiHeadAttention alone.
-local function settings_of(m)
-  local c = { scale = m.scale }
-  if E.class_name(m) ~= "MultiHeadAttention" then
-    c.heads, c.kv_heads, c.dim, c.one_head = 1, 1, m.d_out, true
-    c.causal = E.class_name(m) == "CausalAttention"
-    c.most = c.causal and m.context_length or nil
-    return c
-  end
-  c.most = m.context_length
-  c.heads, c.kv_heads, c.dim, c.causal = m.num_heads, m.num_kv_heads, m.head_dim, m.causal
-  c.window, c.softcap, c.alibi, c.sinks, c.rope = m.window, m.softcap, m.alibi, m.sinks, m.rope
-  return c
-end
+local part, primitives = attention_settings.part, core.modules
 
 local OPTIONS = {
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache", "need_lse",
@@ -123,7 +102,8 @@ return function(ranks, m, x, ...)
   end
 
   local from = { x, options.key or x, options.value or options.key or x }
-  local c, made = settings_of(m), {}
+  local c, made = attention_settings.of(m), {}
+  local most = (c.causal or not c.one_head) and m.context_length or nil
   local n, s = ranks.totals(name, x, options.key, ring_options.settings {
     causal = c.causal, window = c.window, softcap = c.softcap, scale = c.scale, dropout_p = p,
     length = caches.is(options.cache) and caches.layer(caches.is(options.cache), m).length or nil,
@@ -154,7 +134,7 @@ return function(ranks, m, x, ...)
     attn_mask = mask, is_causal = c.causal, window = c.window, softcap = c.softcap, scale = c.scale,
     alibi_slopes = c.alibi and core.alibi_slopes(c.heads) or nil, sinks = c.sinks,
     padding = padding_of(name, options.key_padding_mask), kv_lengths = lengths_of(name, options.kv_lengths),
-    moves = options.key ~= nil, most = c.most, cache = options.cache, module = m,
+    moves = options.key ~= nil, most = most, cache = options.cache, module = m,
     dropout_p = p, generator = options.generator,
   }, n, s)
   z = at("z", z:transpose(2, 3))

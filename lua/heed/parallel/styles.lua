@@ -6,6 +6,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local draws = require "heed.parallel.draws"
 local E = require "heed.nn.entries"
 local exchange = require "heed.parallel.exchange"
 local place_of = require "heed.parallel.place"
@@ -156,12 +157,9 @@ local DIFFERENTIABLE = { "attn_mask", "key", "value" }
 --- The generator of the dropout of this rank's heads, which draws their part of all [b, heads, l, s] weights, and the
 --- one that it is a part of.
 local function part_of_generator(m, x, options, heads, place)
-  local whole = options.generator or core.default_generator
-  if not pcall(whole.get_offset, whole) then
-    E.fail("MultiHeadAttention: dropout is %g and its heads are divided among ranks, but the generator is of the kind "
-      .. "\"mt19937\", whose numbers have an order; call heed.manual_seed(seed, \"philox\") on all ranks, or set "
-      .. "m.dropout.p = 0", m.dropout.p)
-  elseif options.lengths or options.cache then
+  local whole = draws.generator(options.generator, m.dropout.p, "MultiHeadAttention",
+    " and its heads are divided among ranks", "set m.dropout.p = 0")
+  if options.lengths or options.cache then
     E.fail("MultiHeadAttention: dropout is %g, its heads are divided among ranks, and %s given; call eval(), or set "
       .. "m.dropout.p = 0", m.dropout.p, options.lengths and "lengths are" or "cache is")
   end
@@ -174,9 +172,6 @@ local function part_of_generator(m, x, options, heads, place)
   end
   return whole:part(dims, first), whole
 end
-
---- Moves a generator behind one draw.
-local function move_on(generator) generator:set_offset(compat.divide(generator:get_offset() + 3, 4) * 4 + 4) end
 
 --- A function that a module whose heads are divided calls before each recorded pass: the gradients of its norms, which
 --- all heads share, are added over the ranks. Loading a state may have replaced the parameters since the last pass.
@@ -215,7 +210,7 @@ local function around_heads(heads, place)
     return exchange.enter(x, place), changed
   end
   local function after(_, _, y)
-    if drawn then move_on(drawn) end
+    if drawn then draws.move_on(drawn) end
     drawn = nil
     return exchange.add(y, place)
   end

@@ -148,6 +148,22 @@ end
 
 -- ---- Dividing -----------------------------------------------------------------------------------
 
+--- Replaces the parts that have new ones; all of them or, after an error, none.
+local function replace(uses, new)
+  local changed = {}
+  local fine, problem = pcall(function()
+    for _, use in ipairs(uses) do
+      if new[use.part] then
+        changed[#changed + 1] = use
+        use.owner[use.entry.name] = new[use.part]
+      end
+    end
+  end)
+  if fine then return end
+  for _, use in ipairs(changed) do pcall(function() use.owner[use.entry.name] = use.part end) end
+  error(problem, 0)
+end
+
 --- Divides the parts of a module among the ranks of a mesh of one dimension (all ranks if it is nil). plan: styles by
 --- the names of parts, where * stands for any characters, or one style for the module itself; without it attention is
 --- divided by heads, and other layers as their classes say. Returns the module: the same one, changed, or if it is
@@ -173,9 +189,7 @@ local function tensor_parallel(module, mesh, plan)
     E.check_cancel(METHOD)
     if chosen[part] then new[part.module] = styles.definition(chosen[part].style).divide(part.module, place) end
   end
-  for _, use in ipairs(uses) do
-    if new[use.part] then use.owner[use.entry.name] = new[use.part] end
-  end
+  replace(uses, new)
   return new[module] or module
 end
 
