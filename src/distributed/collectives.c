@@ -53,9 +53,9 @@ heed_status dist_begin_write(dist *d, const char *call, heed_tensor *x, heed_ten
     status = heed_clone(d->context, x, copy);
     if (!status) status = heed_copy(d->context, x, *copy);
     if (status == HEED_ARGUMENT)
-      return dist_fail(d, HEED_ARGUMENT,
-                       "%s: x has elements that share memory, as those of an expanded tensor do; use x:clone()",
-                       call);
+      return dist_fail(
+          d, HEED_ARGUMENT,
+          "%s: x has elements that share memory, as those of an expanded tensor do; use x:clone()", call);
   }
   return status ? dist_failed(d, status) : HEED_OK;
 }

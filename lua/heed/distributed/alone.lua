@@ -37,16 +37,22 @@ function alone.split(_, color) return color ~= 0 and WORLD or nil end
 
 function alone.counted() return {} end
 
---- x, or the error for elements that share memory, which cannot be written.
-local function written(x) return x:is_contiguous() and x or x:copy_(x:clone()) end
+--- x. Raises, as the function `method`, if it cannot be written since elements share memory.
+local function written(x, method)
+  local fine, problem = true, nil
+  if not x:is_contiguous() then fine, problem = pcall(x.copy_, x, x:clone()) end
+  if fine then return x end
+  if not tostring(problem):find("share memory", 1, true) then error(problem, 0) end
+  E.fail("%s: x has elements that share memory, as those of an expanded tensor do; use x:clone()", method)
+end
 
-function alone.all_reduce(x) return written(x) end
+function alone.all_reduce(x) return written(x, "all_reduce") end
 
 function alone.reduce_scatter(x) return x:clone() end
 
 function alone.all_gather(x) return x:unsqueeze(1):clone() end
 
-function alone.broadcast(x) return written(x) end
+function alone.broadcast(x) return written(x, "broadcast") end
 
 -- ---- Messages to itself -------------------------------------------------------------------------
 

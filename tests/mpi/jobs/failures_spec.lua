@@ -10,10 +10,10 @@ local rank, size = dist.get_rank(), dist.get_world_size()
 local function endless() while true do heed.ones(100, 100):matmul(heed.ones(100, 100)) end end
 ]]
 
--- Runs the code on several ranks, after START.
-local function job(ranks, code, timeout)
+-- Runs the code on several ranks, after `first`, if it is given, and START.
+local function job(ranks, code, timeout, first)
   local launcher = os.getenv "MPIRUN" or "mpirun"
-  return support.with_script(START:format(timeout or 60) .. code, function(script)
+  return support.with_script((first or "") .. START:format(timeout or 60) .. code, function(script)
     local begin = heed.clock()
     local result = support.run(("timeout 50 %s -n %d %s %s"):format(launcher, ranks, support.heed, script))
     result.seconds = heed.clock() - begin
@@ -166,6 +166,25 @@ describe("a rank", function()
     for _, text in ipairs { "rank 2 did not receive x of isend (tag 5)", "rank 1 sent nothing for irecv (tag 6)" } do
       assert.is_truthy(result.out:find("destroy_process_group: " .. text, 1, true), result.all)
     end
+  end)
+
+  it("can compute in a finalizer when its communication has ended", function()
+    local result = job(2, "dist.irecv(heed.ones(3), 3 - rank)", nil, [[
+      local heed = require "heed" -- before the finalizer, which runs before heed's
+      local function last()
+        local q, begin = heed.ones(1, 4, 256, 16), heed.clock()
+        repeat heed.scaled_dot_product_attention(q, q, q) until heed.clock() > begin + 0.1
+        io.write "computed\n"
+      end
+      if newproxy then
+        local proxy = newproxy(true)
+        getmetatable(proxy).__gc, kept = last, proxy
+      else
+        kept = setmetatable({}, { __gc = last })
+      end
+    ]])
+    assert.are.equal(0, result.code, result.all)
+    assert.are.equal("computed\ncomputed\n", result.out, result.all)
   end)
 
   it("is stopped by a limit of time while it waits", function()
