@@ -476,7 +476,7 @@ describe("a mistake in context_parallel", function()
   end)
 
   with(2, "names the rank that truncates the cache elsewhere", function()
-    local m, x, own = mha(), heed.randn(1, 4, D), dist.context_cache(mesh)
+    local m, own = mha(), dist.context_cache(mesh)
     dist.context_parallel(mesh, function(shard) return m(shard(x, 2), { cache = own }) end)
     local n, other = rank == 1 and 1 or 2, rank == 1 and 2 or 1
     assert.are.equal(("truncate: n is %d here, and %d on rank %d; all ranks must keep the same tokens"):format(n,
