@@ -470,9 +470,18 @@ describe("a mistake in context_parallel", function()
     end
     local m, own = mha(), dist.context_cache(mesh)
     dist.context_parallel(mesh, function(shard) return m(shard(x, 2), { cache = own }) end)
-    if rank == 1 then own:truncate(3) end
-    differs("MultiHeadAttention: the length of cache is " .. (rank == 1 and 3 or 4),
+    if rank == 1 then own = dist.context_cache(mesh) end
+    differs("MultiHeadAttention: the length of cache is " .. (rank == 1 and 0 or 4),
       function(shard) return m(shard(x, 2), { cache = own }) end)
+  end)
+
+  with(2, "names the rank that truncates the cache elsewhere", function()
+    local m, own = mha(), dist.context_cache(mesh)
+    dist.context_parallel(mesh, function(shard) return m(shard(x, 2), { cache = own }) end)
+    local n, other = rank == 1 and 1 or 2, rank == 1 and 2 or 1
+    assert.are.equal(("truncate: n is %d here, and %d on rank %d; all ranks must keep the same tokens"):format(n,
+      other, other), message_of(own.truncate, own, n))
+    assert.are.equal(4, own.length)
   end)
 
   with(2, "names the rank with another generator", function()

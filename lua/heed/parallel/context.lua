@@ -220,8 +220,7 @@ end
 function context.context_cache(mesh, ...)
   local method = "context_cache"
   local dtype = primitives.options(method, { "dtype" }, 2, mesh, ...)
-  local link = link_of_mesh(mesh, method)
-  return caches.new(link.rank, link.size, dtype, method)
+  return caches.new(link_of_mesh(mesh, method), dtype, method)
 end
 
 return E.with_frames(context, "context_parallel")

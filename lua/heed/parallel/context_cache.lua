@@ -34,6 +34,11 @@ class = objects.class("distributed.ContextCache", { "length", "dtype" }, {
     if n < 0 or n > self.length then
       E.reject("truncate", "n", n, "from 0 to %d, the tokens of the cache", self.length)
     end
+    for rank, other in ipairs(self.link.gather(core.tensor({ n }, { dtype = "int64" }))) do
+      if other:item() ~= n then
+        E.fail("truncate: n is %d here, and %d on rank %d; all ranks must keep the same tokens", n, other:item(), rank)
+      end
+    end
     M.reset(self, n)
   end,
   release = function(self) self.layers, self.length = nil, 0 end,
@@ -45,11 +50,11 @@ class = objects.class("distributed.ContextCache", { "length", "dtype" }, {
 
 local DTYPES = { "float32", "bfloat16", "float16" }
 
---- An empty cache of a rank.
-function M.new(rank, ranks, dtype, method)
+--- An empty cache of the ranks of a link.
+function M.new(link, dtype, method)
   if dtype == nil then dtype = "float32" end
   E.check_choice(dtype, DTYPES, method, "dtype")
-  return class.new { rank = rank, ranks = ranks, dtype = dtype, length = 0, layers = {} }
+  return class.new { link = link, rank = link.rank, ranks = link.size, dtype = dtype, length = 0, layers = {} }
 end
 
 --- The values of a cache, or nil for another value.
