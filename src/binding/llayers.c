@@ -266,7 +266,7 @@ static int attention_part_backward(lua_State *L) {
   static const char *const names[] = {ATTENTION_OPTIONS, "offset", "out", "lse", "dout", "of_slopes", NULL};
   static const heed__attention_input inputs[] = {HEED__ATTENTION_q, HEED__ATTENTION_k, HEED__ATTENTION_v,
                                                  HEED__ATTENTION_attn_mask, HEED__ATTENTION_alibi_slopes};
-  enum { OFFSET = 4 + ATTENTION_FURTHER, OUT, LSE, DOUT, OF_SLOPES, GRADIENTS = 5 };
+  enum { OFFSET = 4 + ATTENTION_FURTHER, OUTPUT, LSE, DOUT, OF_SLOPES, GRADIENTS = 5 };
   lheed_begin(L);
   lheed_options(L, function, 4, names);
   const heed_window window = read_attention_lists(L, function, 4);
@@ -275,7 +275,7 @@ static int attention_part_backward(lua_State *L) {
   for (int i = 0; i < GRADIENTS; i++) box[i] = lheed_push_tensor(L);
   const heed_tensor *x[3];
   const heed_attention_options options = attention_options(L, 4, function, window);
-  const heed__attention_saved saved = {.out = lheed_tensor(L, OUT, function, "out"),
+  const heed__attention_saved saved = {.out = lheed_tensor(L, OUTPUT, function, "out"),
                                        .lse = lheed_tensor(L, LSE, function, "lse")};
   read_heads(L, function, 4, false, x);
   unsigned wanted = 1u << HEED__ATTENTION_q | 1u << HEED__ATTENTION_k | 1u << HEED__ATTENTION_v;
