@@ -21,7 +21,7 @@ for source in tests/c/test_*.c; do
     test_cancel) continue ;; # one of two threads would wait until the other has run for long
   esac
   [ -n "${HEED_NIGHTLY:-}" ] || case $name in
-    test_broken_kernels | test_taps) continue ;; # minutes under valgrind; the sanitizers run them
+    test_broken_kernels | test_taps | test_poll) continue ;; # minutes under valgrind; the sanitizers run them
     test_states) continue ;; # each allocation that can fail: the sanitizers try them in a tenth of the time
     test_attention_backward | test_attention_backward_kernels) continue ;; # as the last ones
     test_cross_entropy | test_varlen) continue ;; # millions of logits; every option on every kernel table

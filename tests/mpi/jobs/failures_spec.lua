@@ -184,7 +184,8 @@ describe("a rank", function()
       end
     ]])
     assert.are.equal(0, result.code, result.all)
-    assert.are.equal("computed\ncomputed\n", result.out, result.all)
+    local _, times = result.out:gsub("computed\n", "") -- MPICH's UCX may warn of what was in flight, also here
+    assert.are.equal(2, times, result.all)
   end)
 
   it("is stopped by a limit of time while it waits", function()
