@@ -25,7 +25,7 @@ end
 describe("a mistake in context_parallel", function()
   local q, x = heed.randn(1, 1, 4, D), heed.randn(B, 4, D)
 
-  it("is told by a sentence", function()
+  it("gives a sentence", function()
     fails("scaled_dot_product_attention: need_weights is not available in context_parallel; need_lse is",
       function() return attention(q, q, q, { need_weights = true }) end)
     fails("varlen_attention: it is not available in context_parallel; use scaled_dot_product_attention with attn_mask "

@@ -37,7 +37,7 @@ describe("new_group", function()
       ranks.message_of(dist.all_reduce, heed.ones(1), { group = group }))
   end)
 
-  it("refuses lists that are none", function()
+  it("refuses invalid lists", function()
     local range = ("a rank from 1 to %d"):format(size)
     assert.are.equal("new_group: ranks is nil; it must be a list of ranks", ranks.message_of(dist.new_group))
     assert.are.equal("new_group: ranks is a table; it must be a list of ranks", ranks.message_of(dist.new_group, {}))

@@ -2,13 +2,12 @@
 --- composed of operations, each of which is recorded. (Without such parts: src/nn/attention/recorded.c.)
 --- Shapes: b batch, h heads, n queries, s keys, d head_dim; everything has a batch until the end.
 
-local attention_settings = require "heed.nn.attention_settings"
+local stages = require "heed.nn.attention_stages"
 local core = require "heed.core"
 local dense_mask = require "heed.nn.dense_mask"
 local E = require "heed.nn.entries"
 local forward_options = require "heed.nn.forward_options"
-local points = require "heed.nn.points"
-local part, primitives = attention_settings.part, core.modules
+local part, primitives = stages.part, core.modules
 
 local function is_own_dropout(dropout) return dropout ~= nil and E.class_name(dropout) ~= "Dropout" end
 
@@ -158,38 +157,24 @@ return function(m, ...)
   if options.cache ~= nil then
     E.fail("%s: cache is given while gradients are recorded, and a cache keeps none; call it under no_grad", name)
   end
-  local list = points.listeners(m) or {}
   local batched = x.ndim == 3
   local along = name == "CausalAttention" and m.softmax_dim or -1
   if along ~= -1 and along ~= x.ndim then
     E.fail("%s: softmax_dim is %d; with hooks or parts in Lua it must be that of the keys, -1 or %d", name, along,
       x.ndim)
   end
-  local listened = {}
-  for _, entry in ipairs(list) do listened[entry.name] = true end
-  local function at(point, y)
-    return listened[point] and points.call(m, point, y, list, 0, batched) or y
-  end
+  local listeners = stages.listeners(m, batched)
 
   local from = { x, options.key or x, options.value or options.key or x }
-  local c = attention_settings.of(m)
-  local made = {}
-  for i, which in ipairs { "W_query", "W_key", "W_value" } do
-    local h = i == 1 and c.heads or c.kv_heads
-    local y = check_projection(m, which, part(m, which)(from[i]), from[i], h * c.dim)
-    y = y:view(batched and y.shape[1] or 1, y.shape[y.ndim - 1], h, c.dim)
-    made[i] = at(({ "q", "k", "v" })[i], y):transpose(2, 3)
-    local norm = i < 3 and part(m, i == 1 and "q_norm" or "k_norm")
-    if norm then made[i] = norm(made[i]) end
-    if i < 3 and c.rope then made[i] = core.rope(made[i], c.rope) end
-    local rotated = ({ "rot_q", "rot_k" })[i]
-    if rotated and listened[rotated] then made[i] = at(rotated, made[i]:transpose(2, 3)):transpose(2, 3) end
-  end
+  local c = stages.settings(m)
+  local made = stages.projections(m, c, from, batched, listeners, function(which, input, size)
+    return check_projection(m, which, part(m, which)(input), input, size)
+  end, function(_, y) return core.rope(y, c.rope) end)
   local q, k, v = made[1], made[2], made[3]
   local visible, added, distance = masks(c, q, k, options)
   local products, scores = scores_of(c, q, without_unseen(c, k, visible), visible, added, distance)
-  scores = at("attn_scores", scores)
-  local weights = at("pattern", weights_of(c, scores))
+  scores = listeners.at("attn_scores", scores)
+  local weights = listeners.at("pattern", weights_of(c, scores))
   local dropout, dropped = part(m, "dropout"), weights
   if is_own_dropout(dropout) then
     dropped = dropout(weights)
@@ -198,16 +183,7 @@ return function(m, ...)
   end
   v = without_unseen(c, v, visible)
   if c.heads > c.kv_heads then v = v:repeat_interleave(math.floor(c.heads / c.kv_heads), 2) end
-  local z = at("z", dropped:matmul(v):transpose(2, 3))
-  local y = z:reshape(z.shape[1], z.shape[2], c.heads * c.dim)
-  if not batched then y = y:squeeze(1) end
-  local out_proj = part(m, "out_proj")
-  if listened.result then
-    y = points.call(m, "result", z, list, 0, batched) or (out_proj and out_proj(y) or y)
-    if not batched and y.ndim == 3 then y = y:squeeze(1) end
-  elseif out_proj then
-    y = out_proj(y)
-  end
+  local y = stages.result(m, c, dropped:matmul(v), batched, listeners)
   if not options.need_weights and not options.need_lse then return y end
   local names, taps = names_of(options), {}
   local all = {

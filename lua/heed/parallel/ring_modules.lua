@@ -2,15 +2,14 @@
 --- attention as a ring over the ranks. (With whole tokens: src/nn/attention and heed.nn.recorded.)
 --- Shapes: b batch (1 without), h heads, l tokens of this rank, n of all ranks, d head_dim.
 
-local attention_settings = require "heed.nn.attention_settings"
+local stages = require "heed.nn.attention_stages"
 local core = require "heed.core"
 local compat = require "heed.compat"
 local E = require "heed.nn.entries"
 local heads = require "heed.nn.own_heads"
-local points = require "heed.nn.points"
 local caches = require "heed.parallel.context_cache"
 local ring_options = require "heed.parallel.ring_options"
-local part, primitives = attention_settings.part, core.modules
+local part, primitives = stages.part, core.modules
 
 local OPTIONS = {
   "attn_mask", "key_padding_mask", "need_weights", "generator", "kv_lengths", "key", "value", "cache", "need_lse",
@@ -93,16 +92,12 @@ return function(ranks, m, x, ...)
   local name = E.class_name(m)
   local options = read_options(name, m, x, ...)
   if name == "MultiHeadAttentionWrapper" then return forward_heads(name, m, x, options) end
-  local list, listened = points.listeners(m) or {}, {}
-  for _, entry in ipairs(list) do listened[entry.name] = true end
-  local p = check(name, m, options, listened)
   local batched = x.ndim == 3
-  local function at(point, y)
-    return listened[point] and points.call(m, point, y, list, 0, batched) or y
-  end
+  local listeners = stages.listeners(m, batched)
+  local p = check(name, m, options, listeners.has)
 
   local from = { x, options.key or x, options.value or options.key or x }
-  local c, made = attention_settings.of(m), {}
+  local c = stages.settings(m)
   local most = (c.causal or not c.one_head) and m.context_length or nil
   local n, s = ranks.totals(name, x, options.key, ring_options.settings {
     causal = c.causal, window = c.window, softcap = c.softcap, scale = c.scale, dropout_p = p,
@@ -113,20 +108,12 @@ return function(ranks, m, x, ...)
     at_query = ranks.positions(name, n, options.cache, m)
     at_key = options.key and ranks.positions(name, s) or at_query
   end
-  for i, which in ipairs { "W_query", "W_key", "W_value" } do
-    local h = i == 1 and c.heads or c.kv_heads
-    local y = part(m, which)(from[i])
-    y = y:view(batched and y.shape[1] or 1, y.shape[y.ndim - 1], h, c.dim)
-    made[i] = at(({ "q", "k", "v" })[i], y):transpose(2, 3)
-    local norm = i < 3 and part(m, i == 1 and "q_norm" or "k_norm")
-    if norm then made[i] = norm(made[i]) end
-    if i < 3 and c.rope then
-      c.rope.positions = i == 1 and at_query or at_key
-      made[i] = core.rope(made[i], c.rope)
-    end
-    local rotated = ({ "rot_q", "rot_k" })[i]
-    if rotated and listened[rotated] then made[i] = at(rotated, made[i]:transpose(2, 3)):transpose(2, 3) end
-  end
+  local made = stages.projections(m, c, from, batched, listeners, function(which, input)
+    return part(m, which)(input)
+  end, function(i, y)
+    c.rope.positions = i == 1 and at_query or at_key
+    return core.rope(y, c.rope)
+  end)
 
   local mask = options.attn_mask
   if c.one_head and E.is_tensor(mask) and mask.ndim == 3 then mask = mask:unsqueeze(2) end
@@ -137,16 +124,7 @@ return function(ranks, m, x, ...)
     moves = options.key ~= nil, most = most, cache = options.cache, module = m,
     dropout_p = p, generator = options.generator,
   }, n, s)
-  z = at("z", z:transpose(2, 3))
-  local y = z:reshape(z.shape[1], z.shape[2], c.heads * c.dim)
-  if not batched then y = y:squeeze(1) end
-  local out_proj = part(m, "out_proj")
-  if listened.result then
-    y = points.call(m, "result", z, list, 0, batched) or (out_proj and out_proj(y) or y)
-    if not batched and y.ndim == 3 then y = y:squeeze(1) end
-  elseif out_proj then
-    y = out_proj(y)
-  end
+  local y = stages.result(m, c, z, batched, listeners)
   if not options.need_lse then return y end
   if c.one_head then lse = lse:squeeze(2) end
   return y, { lse = batched and lse or lse:squeeze(1) }

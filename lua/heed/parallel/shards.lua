@@ -68,7 +68,7 @@ function shards.take(new, original, name, place, dim, first, count)
   if target.requires_grad ~= wanted then target:requires_grad_(wanted) end
 end
 
---- The same for an entry that is added to a sum over the ranks: rank 1 has all of it, and the others do not have it.
+--- The same for an entry that is added to a sum over the ranks: whole on rank 1, absent on the others.
 function shards.take_once(new, original, name, place)
   if place.rank == 1 then shards.take(new, original, name, place) end
   local origins = store_of(new, place).origins
