@@ -2,29 +2,18 @@
 local heed = require "heed"
 local ranks = require "tests.ranks"
 local assert = require "luassert"
+local small = require "tests.small_models"
 local tensors = require "tests.tensors"
 local dist, size, nn = ranks.dist, ranks.size, heed.nn
 local describe, it, message_of = ranks.describe, ranks.it, ranks.message_of
 
 local function model(name)
-  local config = { vocab_size = 50, hidden_size = 24, num_hidden_layers = 4, num_attention_heads = 12 }
-  if name == "llama" then
-    config.intermediate_size, config.num_key_value_heads = 50, 12
-  else
-    config.resid_pdrop, config.embd_pdrop, config.attn_pdrop = 0, 0, 0
-  end
-  heed.manual_seed(4)
-  return require("heed.models." .. name)(config)
+  return small.model(name, { num_hidden_layers = 4, num_attention_heads = 12 }, 12)
 end
 
-local function ids()
-  heed.manual_seed(5)
-  return heed.randint(1, 50, { 4, 10 })
-end
+local function ids() return small.ids(4) end
 
-local function loss_of(y, targets) return nn.functional.cross_entropy(y:flatten(1, 2), targets:flatten()) end
-
-local function backward(m) heed.enable_grad(function() loss_of(m(ids()), ids()):backward() end) end
+local function backward(m) heed.enable_grad(function() small.loss_of(m(ids()), ids()):backward() end) end
 
 local function near(wanted, got)
   assert.is_true(math.abs(wanted - got) <= 1e-5 * wanted, ("%g; it must be %g"):format(got, wanted))
@@ -47,7 +36,7 @@ describe("clip_grad_norm_", function()
         local m = model(name)
         local p = dist.pipeline(m:clone())
         backward(m)
-        dist.pipeline_step(p, ids(), ids(), loss_of)
+        dist.pipeline_step(p, ids(), ids(), small.loss_of)
         near(nn.utils.clip_grad_norm_(m:parameters(), limit):item(), dist.clip_grad_norm_(p, limit))
         for parameter_name, parameter in p:named_parameters() do
           tensors.close(m:get_parameter(parameter_name).grad, parameter.grad, 2e-6)
@@ -62,7 +51,7 @@ describe("clip_grad_norm_", function()
     local m = model "gpt2"
     local both = dist.pipeline(dist.tensor_parallel(m:clone(), mesh.tp), mesh.pp)
     backward(m)
-    dist.pipeline_step(both, ids(), ids(), loss_of)
+    dist.pipeline_step(both, ids(), ids(), small.loss_of)
     near(nn.utils.clip_grad_norm_(m:parameters(), 1):item(), dist.clip_grad_norm_(both, 1))
   end)
 

@@ -1,26 +1,15 @@
 -- Mistakes in context_parallel: every rank says the same, or what differs and where.
 local heed = require "heed"
+local context = require "tests.context"
 local ranks = require "tests.ranks"
 local assert = require "luassert"
 local tensors = require "tests.tensors"
-local dist, rank, size, nn = ranks.dist, ranks.rank, ranks.size, heed.nn
+local dist, rank, size = ranks.dist, ranks.rank, ranks.size
 local describe, it, with, message_of = ranks.describe, ranks.it, ranks.with, ranks.message_of
 local close = tensors.close
 
 local attention = heed.scaled_dot_product_attention
-local mesh = dist.init_device_mesh({ size }, { "cp" })
-local D, B = 16, 2
-
-local function mha(options)
-  local config = { d_in = D, d_out = D, context_length = 600, dropout = 0, num_heads = 4 }
-  return nn.MultiHeadAttention(tensors.merged(config, options)):eval()
-end
-
--- Checks the message of an error in context_parallel.
-local function fails(wanted, f, options)
-  local message = message_of(dist.context_parallel, mesh, f, options)
-  assert.are.equal(wanted, message)
-end
+local mesh, mha, fails, D, B = context.mesh, context.mha, context.fails, context.D, 2
 
 describe("a mistake in context_parallel", function()
   local q, x = heed.randn(1, 1, 4, D), heed.randn(B, 4, D)

@@ -1,5 +1,6 @@
 -- Attention modules and models in context_parallel, and caches that are divided.
 local heed = require "heed"
+local context = require "tests.context"
 local ranks = require "tests.ranks"
 local assert = require "luassert"
 local oracle = require "heed.nn.oracle"
@@ -8,13 +9,7 @@ local dist, size, nn = ranks.dist, ranks.size, heed.nn
 local describe, it, message_of = ranks.describe, ranks.it, ranks.message_of
 local close = tensors.close
 
-local mesh = dist.init_device_mesh({ size }, { "cp" })
-local D, B = 16, 2
-
-local function mha(options)
-  local config = { d_in = D, d_out = D, context_length = 600, dropout = 0, num_heads = 4 }
-  return nn.MultiHeadAttention(tensors.merged(config, options)):eval()
-end
+local mesh, mha, fails, D, B = context.mesh, context.mha, context.fails, context.D, 2
 
 local function masks(n) return heed.rand(B, n):lt(0.3) end
 
@@ -148,12 +143,6 @@ describe("a module in context_parallel", function()
     end, { gather = 2 }), 5e-6)
   end)
 end)
-
--- Checks the message of an error in context_parallel.
-local function fails(wanted, f, options)
-  local message = message_of(dist.context_parallel, mesh, f, options)
-  assert.are.equal(wanted, message)
-end
 
 describe("a model in context_parallel", function()
   for _, name in ipairs { "llama", "gpt2" } do

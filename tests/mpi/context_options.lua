@@ -1,5 +1,6 @@
 -- scaled_dot_product_attention in context_parallel: every option, at lengths that do not divide, against one process.
 local heed = require "heed"
+local context = require "tests.context"
 local ranks = require "tests.ranks"
 local assert = require "luassert"
 local division = require "heed.parallel.division"
@@ -8,7 +9,7 @@ local dist, rank, size = ranks.dist, ranks.rank, ranks.size
 local describe, it, close = ranks.describe, ranks.it, tensors.close
 
 local attention = heed.scaled_dot_product_attention
-local mesh = dist.init_device_mesh({ size }, { "cp" })
+local mesh = context.mesh
 local LENGTHS = { 1, 2, 5, 8, 13, 37 }
 local B, HQ, HKV, D = 2, 4, 2, 8
 

@@ -3,31 +3,20 @@ local heed = require "heed"
 local split = require("heed.parallel.place").split
 local ranks = require "tests.ranks"
 local assert = require "luassert"
+local small = require "tests.small_models"
 local tensors = require "tests.tensors"
 local dist, rank, size, nn = ranks.dist, ranks.rank, ranks.size, heed.nn
 local describe, it, with, message_of = ranks.describe, ranks.it, ranks.with, ranks.message_of
 
-local CLASSES = {
-  gpt2 = { n_positions = 64, resid_pdrop = 0, embd_pdrop = 0, attn_pdrop = 0 },
-  llama = { intermediate_size = 50, max_position_embeddings = 64, num_key_value_heads = 2 },
-  bert = { intermediate_size = 50, max_position_embeddings = 64, hidden_dropout_prob = 0,
-    attention_probs_dropout_prob = 0 },
-}
 local DECODERS, ALL = { "gpt2", "llama" }, { "gpt2", "llama", "bert" }
 
 local function model(name)
-  local config = { vocab_size = 50, hidden_size = 24, num_hidden_layers = 5, num_attention_heads = 4 }
-  for setting, value in pairs(CLASSES[name]) do config[setting] = value end
-  heed.manual_seed(4)
-  return require("heed.models." .. name)(config)
+  return small.model(name, { num_hidden_layers = 5, num_attention_heads = 4 }, 2)
 end
 
-local function ids()
-  heed.manual_seed(5)
-  return heed.randint(1, 50, { 6, 10 })
-end
+local function ids() return small.ids(6) end
 
-local function loss_of(y, targets) return nn.functional.cross_entropy(y:flatten(1, 2), targets:flatten()) end
+local loss_of = small.loss_of
 
 describe("pipeline", function()
   for _, name in ipairs(ALL) do

@@ -4,6 +4,7 @@ local oracle = require "heed.nn.oracle"
 local split = require("heed.parallel.place").split
 local ranks = require "tests.ranks"
 local assert = require "luassert"
+local small = require "tests.small_models"
 local tensors = require "tests.tensors"
 local dist, rank, size, nn = ranks.dist, ranks.rank, ranks.size, heed.nn
 local describe, it, with, message_of = ranks.describe, ranks.it, ranks.with, ranks.message_of
@@ -224,23 +225,11 @@ describe("tensor_parallel of layers", function()
 end)
 
 describe("tensor_parallel of models", function()
-  local further = {
-    gpt2 = { n_positions = 64 },
-    llama = { intermediate_size = 50, max_position_embeddings = 64, num_key_value_heads = 12 },
-    bert = { intermediate_size = 50, max_position_embeddings = 64 },
-  }
-
   local function model(name)
-    local config = { vocab_size = 50, hidden_size = D, num_hidden_layers = 3, num_attention_heads = 12 }
-    for setting, value in pairs(further[name]) do config[setting] = value end
-    heed.manual_seed(4)
-    return require("heed.models." .. name)(config):eval()
+    return small.model(name, { hidden_size = D, num_hidden_layers = 3, num_attention_heads = 12 }, 12):eval()
   end
 
-  local function ids()
-    heed.manual_seed(5)
-    return heed.randint(1, 50, { 2, 10 })
-  end
+  local function ids() return small.ids(2) end
 
   for _, name in ipairs { "gpt2", "llama", "bert" } do
     it("needs no plan for " .. name, function()
