@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy) X(torch)
+#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy) X(torch) X(gguf)
 
 #define X(name) extern const heed__format heed__format_##name;
 FORMAT_LIST(X)
@@ -77,7 +77,7 @@ static const heed__format *format_of_bytes(const char start[HEED__MAGIC]) {
 static const char *foreign_format(const char start[HEED__MAGIC]) {
   static const struct {
     const char *bytes, *format;
-  } foreign[] = {{"GGUF", "GGUF"}, {"\x89HDF", "HDF5"}, {"\x80", "a pickle of Python"}};
+  } foreign[] = {{"\x89HDF", "HDF5"}, {"\x80", "a pickle of Python"}};
   for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
     if (memcmp(start, foreign[i].bytes, strlen(foreign[i].bytes)) == 0) return foreign[i].format;
   }
