@@ -1,6 +1,6 @@
---- Gemma 3, its text models: `require "heed.models.gemma3".load "gemma-3-270m"`. Llama with norms of queries and keys and
---- of what each layer adds, scaled embeddings, and a window in five of six layers, whose positions have a base of their
---- own. Source: arXiv:2503.19786.
+--- Gemma 3, its text models: `require "heed.models.gemma3".load "gemma-3-270m"`. Llama with norms of queries and
+--- keys and of what each layer adds, scaled embeddings, and a window in five of six layers, whose positions have a base
+--- of their own. Source: arXiv:2503.19786.
 
 local configs = require "heed.models.config"
 local family = require "heed.models.family"

@@ -1,6 +1,6 @@
---- Qwen2 and Qwen2.5: `require "heed.models.qwen2".load "Qwen2.5-0.5B"`. Llama with biases in the projections of queries,
---- keys and values, and, if use_sliding_window is true, a window in the layers behind max_window_layers. Source:
---- arXiv:2407.10671.
+--- Qwen2 and Qwen2.5: `require "heed.models.qwen2".load "Qwen2.5-0.5B"`. Llama with biases in the projections of
+--- queries, keys and values, and, if use_sliding_window is true, a window in the layers behind max_window_layers.
+--- Source: arXiv:2407.10671.
 
 local family = require "heed.models.family"
 local windows = require "heed.models.windows"

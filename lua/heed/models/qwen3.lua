@@ -1,5 +1,5 @@
---- Qwen3: `require "heed.models.qwen3".load "Qwen3-0.6B"`. Llama with norms of the queries and keys of each head. Source:
---- arXiv:2505.09388.
+--- Qwen3: `require "heed.models.qwen3".load "Qwen3-0.6B"`. Llama with norms of the queries and keys of each head.
+--- Source: arXiv:2505.09388.
 
 local family = require "heed.models.family"
 local windows = require "heed.models.windows"

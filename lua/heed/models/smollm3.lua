@@ -1,5 +1,5 @@
---- SmolLM3: `require "heed.models.smollm3".load "SmolLM3-3B"`. Llama without positions in every fourth layer. Source: the
---- model's page of Hugging Face.
+--- SmolLM3: `require "heed.models.smollm3".load "SmolLM3-3B"`. Llama without positions in every fourth layer.
+--- Source: the model's page of Hugging Face.
 
 local E = require "heed.nn.entries"
 local family = require "heed.models.family"
@@ -17,7 +17,9 @@ local function adjust(c)
       E.count(#c.no_rope_layers, "element"), c.num_hidden_layers)
   end
   for i, each in ipairs(c.no_rope_layers) do
-    if each ~= 0 and each ~= 1 then return ("no_rope_layers: layer %d is %s; it must be 0 or 1"):format(i, E.what(each)) end
+    if each ~= 0 and each ~= 1 then
+      return ("no_rope_layers: layer %d is %s; it must be 0 or 1"):format(i, E.what(each))
+    end
   end
 end
 
