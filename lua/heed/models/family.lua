@@ -168,13 +168,16 @@ local RENAMES = {
 --- Older files store the rotary frequencies as buffers.
 local function is_ignored(name) return name:find "%.rotary_emb%.inv_freq$" ~= nil end
 
---- As name_in_file, and says which rows save_pretrained has to reorder, since other libraries rotate halves.
-local function names_of(name_in_file)
+--- A function name_in_file for a model. It also says which rows save_pretrained reorders, since other libraries rotate
+--- halves.
+local function names_of(about)
+  local own, renamed = loading.renamer(about.renames or {}), loading.renamer(RENAMES)
   return function(name, c)
-    local file_name, form = name_in_file(name, c)
+    local file_name = renamed(own(name))
     local part = c.rope_interleaved and name:match "%.W_(%l+)%.[^.]*$"
     local heads = part == "query" and c.num_attention_heads or part == "key" and c.num_key_value_heads
-    return file_name, heads and { heads = heads } or form
+    if heads then return file_name, { heads = heads } end
+    return file_name, about.form and about.form(name, file_name, c)
   end
 end
 
@@ -188,6 +191,8 @@ end
 ---   partial_rotary  whether partial_rotary_factor may be below 1
 ---   layer           layer(c, i): what layer i has, a table
 ---   embedding_scale embedding_scale(c): a factor of the embeddings
+---   renames         {pattern, replacement} for names that differ from Llama's in the file
+---   form            form(name, file_name, c): as what name_in_file in loading.fill returns second
 return function(name, about)
   about.rules = { model_type = { kind = about.types, default = about.types[1] } }
   for _, rules in ipairs { SHARED, about.settings or {} } do
@@ -219,7 +224,7 @@ return function(name, about)
   end
 
   about.prefix, about.embedding, about.layers = "model.", "embed_tokens.weight", "layers%.(%d+)%."
-  about.names = names_of(about.names or loading.renamer(RENAMES))
+  about.names = names_of(about)
   about.ignored = is_ignored
   Model.load = loading.decoder(name, Model, about)
   Model.save_pretrained = saving.decoder(about)

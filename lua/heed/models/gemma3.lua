@@ -4,7 +4,6 @@
 
 local configs = require "heed.models.config"
 local family = require "heed.models.family"
-local loading = require "heed.models.loading"
 local read_rope = require("heed.models.rope").read
 local windows = require "heed.models.windows"
 
@@ -25,20 +24,7 @@ local function add_rope(c, aliases, further)
   further.ropes = ropes
 end
 
--- heed's names, and those in the file. The file has the weights of norms minus 1, GGUF files as they are.
-local renamed = loading.renamer {
-  { "^token_embeddings", "embed_tokens" },
-  { "attention%.W_query", "self_attn.q_proj" },
-  { "attention%.W_key", "self_attn.k_proj" },
-  { "attention%.W_value", "self_attn.v_proj" },
-  { "attention%.out_proj", "self_attn.o_proj" },
-  { "attention%.([qk]_norm)", "self_attn.%1" },
-  { "attention_norm", "input_layernorm" },
-  { "attention_post_norm", "post_attention_layernorm" },
-  { "(%.%d+)%.norm", "%1.pre_feedforward_layernorm" },
-  { "(%.%d+)%.post_norm", "%1.post_feedforward_layernorm" },
-  { "(%.%d+)%.(%l+)%.(%l+)$", "%1.mlp.%2_proj.%3" }, -- gate, up, down
-}
+-- Files have the weights of norms minus 1.
 local NORM = { offset = 1 }
 
 return (family("Gemma3", {
@@ -69,8 +55,10 @@ return (family("Gemma3", {
       post_norms = true }
   end,
   embedding_scale = function(c) return c.hidden_size ^ 0.5 end,
-  names = function(name, c)
-    name = renamed(name)
-    return name, not c.from_gguf and name:find "norm%.weight$" and NORM or nil
-  end,
+  renames = {
+    { "attention_post_norm", "post_attention_layernorm" },
+    { "(%.%d+)%.norm", "%1.pre_feedforward_layernorm" },
+    { "(%.%d+)%.post_norm", "%1.post_feedforward_layernorm" },
+  },
+  form = function(_, file_name) return file_name:find "norm%.weight$" and NORM or nil end,
 }))

@@ -2,18 +2,6 @@
 --- projections of queries, keys and values, and those of the feed-forward layer. Source: arXiv:2404.14219.
 
 local family = require "heed.models.family"
-local loading = require "heed.models.loading"
-
-local renamed = loading.renamer {
-  { "^token_embeddings", "embed_tokens" },
-  { "attention%.W_%l+", "self_attn.qkv_proj" },
-  { "attention%.out_proj", "self_attn.o_proj" },
-  { "attention_norm", "input_layernorm" },
-  { "(%.%d+)%.norm", "%1.post_attention_layernorm" },
-  { "(%.%d+)%.gate", "%1.mlp.gate_up_proj" },
-  { "(%.%d+)%.up", "%1.mlp.gate_up_proj" },
-  { "(%.%d+)%.down", "%1.mlp.down_proj" },
-}
 
 --- Where the rows of a parameter are in a joined matrix: {first =, count =, total =, part =}.
 local function rows_of(name, c)
@@ -42,5 +30,10 @@ return (family("Phi3", {
   },
   partial_rotary = true,
   layer = function(c) return { rope = c.rope, window = c.sliding_window } end,
-  names = function(name, c) return renamed(name), rows_of(name, c) end,
+  renames = {
+    { "attention%.W_%l+", "self_attn.qkv_proj" },
+    { "(%.%d+)%.gate", "%1.mlp.gate_up_proj" },
+    { "(%.%d+)%.up", "%1.mlp.gate_up_proj" },
+  },
+  form = function(name, _, c) return rows_of(name, c) end,
 }))
