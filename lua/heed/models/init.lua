@@ -2,7 +2,6 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local loading = require "heed.models.loading"
 local files = core.files
 
 local models = {}
@@ -48,6 +47,7 @@ end
 --- a message.
 function models.load(path, config, divide)
   E.check_type(path, "string", "models.load", "path")
+  local loading = require "heed.models.loading" -- not above: some Luas load this file while they load heed.nn
   local kind = files.kind(path)
   if kind == nil then return nil, ("models.load: no such file or folder: '%s'"):format(path) end
   local folder = kind == "file" and (path:match "^.*/" or "") or path:sub(-1) == "/" and path or path .. "/"
