@@ -12,9 +12,9 @@ typedef struct best_path { /* the best segmentation of the text before a positio
   int64_t start;           /* of its last piece; -1: no piece ends here */
 } best_path;
 
-static inline void improve_path(best_path *path, int32_t id, double score, int64_t start) {
-  if (path->start >= 0 && !(score > (double)path->score)) return;
-  *path = (best_path){id, (float)score, start};
+static inline void improve_path(best_path *path, int32_t id, float score, int64_t start) {
+  if (path->start >= 0 && !(score > path->score)) return;
+  *path = (best_path){id, score, start};
 }
 
 static void try_pieces(const heed__spm *spm, best_path *paths, const char *text, size_t at, size_t size,
@@ -26,16 +26,16 @@ static void try_pieces(const heed__spm *spm, best_path *paths, const char *text,
     const int32_t id = heed__trie_value(&spm->trie, node);
     end++;
     if (id < 0 || spm->pieces[id].type == HEED__PIECE_UNUSED) continue;
-    /* User-defined symbols win against all divisions of their text. */
-    const double score = spm->pieces[id].type == HEED__PIECE_USER
-                             ? (double)((float)(end - at) * spm->max_score) - 0.1 + (double)before
-                             : (double)(spm->pieces[id].score + before);
+    /* User-defined symbols win against all divisions of their text. SentencePiece 0.2.3 gives them this
+     * score, nearly 0 with its max_score; 0.2.1 subtracted 0.1. */
+    const float own =
+        spm->pieces[id].type == HEED__PIECE_USER ? (float)(end - at) * spm->max_score : spm->pieces[id].score;
+    const float score = own + before;
     improve_path(&paths[end], id, score, (int64_t)at);
     if (end - at == character) has_character = true;
   }
   const float unknown_score = spm->min_score - UNKNOWN_PENALTY;
-  if (!has_character)
-    improve_path(&paths[at + character], spm->unknown, (double)(unknown_score + before), (int64_t)at);
+  if (!has_character) improve_path(&paths[at + character], spm->unknown, unknown_score + before, (int64_t)at);
 }
 
 heed_status heed__unigram_segment(const heed__spm *spm, const char *function, const char *text, size_t size,
