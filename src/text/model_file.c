@@ -28,7 +28,7 @@ static bool read_varint(proto *p, uint64_t *out) {
 }
 
 /* Reads the next field; 1: there is one, 0: the end, -1: broken. */
-static int next_field(proto *p, proto_field *f) {
+static int next_proto_field(proto *p, proto_field *f) {
   uint64_t tag;
   if (p->at == p->end) return 0;
   if (!read_varint(p, &tag) || tag >> 3 == 0 || tag >> 3 > UINT32_MAX >> 3) return -1;
@@ -61,7 +61,7 @@ static heed_status read_piece(const heed__spm *spm, const char *where, proto p, 
   proto_field f;
   int more;
   *piece = (heed__piece){.text = "", .type = HEED__PIECE_NORMAL};
-  while ((more = next_field(&p, &f)) > 0) {
+  while ((more = next_proto_field(&p, &f)) > 0) {
     if (f.number == 1 && f.wire == 2) {
       if (f.size > UINT32_MAX / 4) return broken(spm, where, "a piece is too long");
       piece->text = (const char *)f.data;
@@ -86,7 +86,7 @@ typedef struct special_names { /* of the trainer_spec */
 static heed_status read_trainer(heed__spm *spm, const char *where, proto p, special_names *names) {
   proto_field f;
   int more;
-  while ((more = next_field(&p, &f)) > 0) {
+  while ((more = next_proto_field(&p, &f)) > 0) {
     if (f.number == 3 && f.wire == 0) {
       if (f.number_value == 3 || f.number_value == 4)
         return heed__fail(spm->ctx, HEED_FILE, "%s: its model type is %s; it must be unigram or bpe", where,
@@ -112,7 +112,7 @@ static heed_status read_trainer(heed__spm *spm, const char *where, proto p, spec
 static heed_status read_normalizer(heed__spm *spm, const char *where, proto p) {
   proto_field f;
   int more;
-  while ((more = next_field(&p, &f)) > 0) {
+  while ((more = next_proto_field(&p, &f)) > 0) {
     const bool flag = f.number_value != 0;
     if (f.number == 2 && f.wire == 2 && f.size > 0) {
       const heed_status status = heed__spm_charsmap(spm, where, (const char *)f.data, f.size);
@@ -132,7 +132,7 @@ static heed_status read_model(heed__spm *spm, const char *where, proto whole, sp
   int more;
   int64_t count = 0;
   heed_status status = HEED_OK;
-  for (int64_t i = 0; (more = next_field(&p, &f)) > 0; i++) {
+  for (int64_t i = 0; (more = next_proto_field(&p, &f)) > 0; i++) {
     count += f.number == 1 && f.wire == 2;
     if (f.number == 5)
       return heed__fail(spm->ctx, HEED_FILE, "%s: it has a denormalizer, which heed lacks", where);
@@ -144,7 +144,7 @@ static heed_status read_model(heed__spm *spm, const char *where, proto whole, sp
   const size_t bytes = heed__array_bytes((uint64_t)count, sizeof(heed__piece));
   spm->pieces = heed__allocate(spm->ctx, bytes);
   if (spm->pieces == NULL) return heed__fail_memory(spm->ctx, "load", bytes);
-  for (p = whole; status == HEED_OK && next_field(&p, &f) > 0;) {
+  for (p = whole; status == HEED_OK && next_proto_field(&p, &f) > 0;) {
     if (f.wire != 2) continue;
     const proto inner = {f.data, f.data + f.size};
     if (f.number == 1) status = read_piece(spm, where, inner, &spm->pieces[spm->count++]);

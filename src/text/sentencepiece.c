@@ -21,7 +21,7 @@ heed_status heed__bytes_reserve(heed_context *ctx, const char *function, heed__b
 
 /* ---- Tables ---- */
 
-static uint32_t hash_piece(const heed__spm *spm, const char *text, size_t size) {
+static uint32_t hash_of_piece(const heed__spm *spm, const char *text, size_t size) {
   uint64_t hash = spm->key[0] ^ size, word;
   for (; size >= 8; text += 8, size -= 8) {
     memcpy(&word, text, 8);
@@ -42,7 +42,7 @@ static bool is_text_piece(const heed__piece *piece) {
 
 static int32_t find_in_table(const heed__spm *spm, const uint32_t *table, uint32_t mask, const char *text,
                              size_t size) {
-  const uint32_t hash = hash_piece(spm, text, size);
+  const uint32_t hash = hash_of_piece(spm, text, size);
   for (uint32_t at = hash & mask; table[at] > 0; at = (at + 1) & mask) {
     const uint32_t id = table[at] - 1;
     if (spm->hashes[id] == hash && spm->pieces[id].size == size &&
@@ -83,7 +83,7 @@ static heed_status fill_tables(heed__spm *spm, const char *where) {
     if (twin >= 0)
       return heed__fail(spm->ctx, HEED_FILE, "%s: pieces %ld and %ld (from 0) are the same", where,
                         (long)twin, (long)id);
-    spm->hashes[id] = hash_piece(spm, piece->text, piece->size);
+    spm->hashes[id] = hash_of_piece(spm, piece->text, piece->size);
     uint32_t at = spm->hashes[id] & mask;
     while (table[at] > 0) at = (at + 1) & mask;
     table[at] = (uint32_t)id + 1;

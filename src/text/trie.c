@@ -5,7 +5,7 @@
 
 #include "sentencepiece.h"
 
-#define BLOCK       256
+#define TRIE_BLOCK  256
 #define OPEN_BLOCKS 16
 
 size_t heed__trie_longest(const heed__trie *trie, const char *text, size_t size, int32_t *value) {
@@ -43,27 +43,27 @@ static int compare_trie_keys(const void *a, const void *b) {
   return order != 0 ? order : x->size < y->size ? -1 : x->size > y->size;
 }
 
-static heed_status add_block(trie_builder *b) {
-  heed_status status = heed__bytes_reserve(b->ctx, b->function, &b->units, BLOCK * sizeof(uint32_t));
+static heed_status add_trie_block(trie_builder *b) {
+  heed_status status = heed__bytes_reserve(b->ctx, b->function, &b->units, TRIE_BLOCK * sizeof(uint32_t));
   if (status == HEED_OK)
-    status = heed__bytes_reserve(b->ctx, b->function, &b->states, BLOCK * sizeof(trie_unit_state));
+    status = heed__bytes_reserve(b->ctx, b->function, &b->states, TRIE_BLOCK * sizeof(trie_unit_state));
   if (status != HEED_OK) return status;
-  memset(b->units.data + b->units.size, 0, BLOCK * sizeof(uint32_t));
-  memset(b->states.data + b->states.size, 0, BLOCK * sizeof(trie_unit_state));
-  b->units.size += BLOCK * sizeof(uint32_t);
-  b->states.size += BLOCK * sizeof(trie_unit_state);
-  b->count += BLOCK;
+  memset(b->units.data + b->units.size, 0, TRIE_BLOCK * sizeof(uint32_t));
+  memset(b->states.data + b->states.size, 0, TRIE_BLOCK * sizeof(trie_unit_state));
+  b->units.size += TRIE_BLOCK * sizeof(uint32_t);
+  b->states.size += TRIE_BLOCK * sizeof(trie_unit_state);
+  b->count += TRIE_BLOCK;
   return HEED_OK;
 }
 
 static bool offset_fits(size_t offset) {
-  return offset < (size_t)1 << 21 || (offset < (size_t)1 << 29 && offset % BLOCK == 0);
+  return offset < (size_t)1 << 21 || (offset < (size_t)1 << 29 && offset % TRIE_BLOCK == 0);
 }
 
 /* The base for a node with these children's labels, ascending. */
 static heed_status find_base(trie_builder *b, size_t node, const uint8_t *labels, int count, size_t *base) {
   const trie_unit_state *states = (const trie_unit_state *)(const void *)b->states.data;
-  const size_t open = (size_t)OPEN_BLOCKS * BLOCK;
+  const size_t open = (size_t)OPEN_BLOCKS * TRIE_BLOCK;
   for (size_t unit = b->count > open ? b->count - open : 0; unit < b->count; unit++) {
     if (states[unit].used) continue;
     const size_t candidate = unit ^ labels[0];
@@ -74,14 +74,14 @@ static heed_status find_base(trie_builder *b, size_t node, const uint8_t *labels
     *base = candidate;
     return HEED_OK;
   }
-  *base = b->count + node % BLOCK;
-  return add_block(b);
+  *base = b->count + node % TRIE_BLOCK;
+  return add_trie_block(b);
 }
 
 /* Places the children of a node and adds their jobs. */
 static heed_status place_children(trie_builder *b, trie_job job) {
-  uint8_t labels[BLOCK];
-  uint32_t firsts[BLOCK + 1];
+  uint8_t labels[TRIE_BLOCK];
+  uint32_t firsts[TRIE_BLOCK + 1];
   int count = 0;
   for (uint32_t k = job.first; k < job.last; k++) {
     const heed__trie_key *key = &b->keys[k];
@@ -123,7 +123,7 @@ heed_status heed__trie_build(heed_context *ctx, const char *function, heed__trie
   heed_status status = HEED_OK;
   if (count == 0) return HEED_OK;
   qsort(keys, count, sizeof(*keys), compare_trie_keys);
-  status = add_block(&b);
+  status = add_trie_block(&b);
   if (status == HEED_OK) status = heed__bytes_reserve(ctx, function, &b.jobs, sizeof(trie_job));
   if (status == HEED_OK) {
     const trie_job root = {0, 0, (uint32_t)count, 0};
