@@ -293,9 +293,27 @@ HEED_CALL heed_set_poll(heed_context *ctx, double seconds, void (*poll)(void *us
   X(FLOAT16, "float16", uint16_t)                                                                            \
   X(INT8, "int8", int8_t)
 
+/* name, text, elements and bytes of a block: quantized weights, byte for byte as in GGUF files. The last size
+ * of a tensor is a multiple of the elements, and its last dimension is contiguous; shapes and strides count
+ * elements, and data has no alignment. heed_to widens them to float32, bfloat16 or float16; heed_linear and
+ * heed_embedding read them as weights, heed_select and heed_narrow (not of the last dimension), heed_clone
+ * and heed_contiguous keep them. All other operations return DTYPE for them. */
+#define HEED_BLOCK_DTYPE_LIST(X)                                                                             \
+  X(Q4_0, "q4_0", 32, 18)                                                                                    \
+  X(Q4_1, "q4_1", 32, 20)                                                                                    \
+  X(Q5_0, "q5_0", 32, 22)                                                                                    \
+  X(Q5_1, "q5_1", 32, 24)                                                                                    \
+  X(Q8_0, "q8_0", 32, 34)                                                                                    \
+  X(Q4_K, "q4_k", 256, 144)                                                                                  \
+  X(Q5_K, "q5_k", 256, 176)                                                                                  \
+  X(Q6_K, "q6_k", 256, 210)
+
 typedef enum heed_dtype {
 #define X(name, text, type) HEED_##name,
   HEED_DTYPE_LIST(X)
+#undef X
+#define X(name, text, elements, bytes) HEED_##name,
+  HEED_BLOCK_DTYPE_LIST(X)
 #undef X
 } heed_dtype;
 

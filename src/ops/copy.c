@@ -1,5 +1,9 @@
 /* Copies between layouts and dtypes. */
+#include <string.h>
+
 #include "ops.h"
+
+#define BLOCKS_CHUNK ((int64_t)1 << 16) /* elements between two cancellation checks */
 
 typedef struct copy {
   const heed__kernels *kernels;
@@ -42,10 +46,54 @@ bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
                                    c.across ? transpose_part : copy_part, &c);
 }
 
+/* Copies rows of blocks, or widens them; dst is row-major. Returns false if it stopped at a cancellation
+ * check. */
+static bool copy_blocks(heed_context *ctx, const heed_tensor *dst, const heed_tensor *src) {
+  const int64_t n = src->numel > 0 ? src->shape[src->ndim - 1] : 0, bytes = heed__row_bytes(src->dtype, n),
+                step = heed__row_bytes(dst->dtype, n);
+  const heed__kernels *kernels = heed__kernels_of(ctx);
+  int64_t at[HEED_MAX_DIMS] = {0}, since = 0;
+  char *to = dst->data;
+  for (int64_t done = 0; done < src->numel; done += n, to += step) {
+    int64_t offset = 0;
+    for (int d = 0; d < src->ndim - 1; d++) offset += at[d] * src->stride[d];
+    const char *from = src->data + heed__row_bytes(src->dtype, offset);
+    if (dst->dtype == src->dtype)
+      memcpy(to, from, (size_t)bytes);
+    else
+      kernels->convert(dst->dtype, to, src->dtype, from, (size_t)n);
+    for (int d = src->ndim - 2; d >= 0 && ++at[d] == src->shape[d]; d--) at[d] = 0;
+    if ((since += n) < BLOCKS_CHUNK) continue;
+    since = 0;
+    if (heed__is_due(&ctx->pace)) return false;
+  }
+  return true;
+}
+
+/* As heed__to, for a blocked dtype on one side or both. */
+static heed_status copy_blocked(heed_context *ctx, const char *function, const heed_tensor *x,
+                                heed_dtype dtype, heed_tensor **out) {
+  heed_tensor *made = NULL;
+  if (*out != NULL)
+    return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is already a tensor; for %s it must be NULL", function,
+                      heed_dtype_name(x->dtype));
+  if (dtype != x->dtype && dtype != HEED_FLOAT32 && dtype != HEED_BFLOAT16 && dtype != HEED_FLOAT16)
+    return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s; from %s it must be float32, bfloat16 or float16",
+                      function, heed_dtype_name(dtype), heed_dtype_name(x->dtype));
+  heed_status status = heed__tensor_new(ctx, function, dtype, x->ndim, x->shape, &made);
+  if (status == HEED_OK && !copy_blocks(ctx, made, x)) status = heed__stopped(ctx, function);
+  if (status == HEED_OK)
+    *out = made;
+  else
+    heed_tensor_free(made);
+  return status;
+}
+
 /* A copy of x in dtype: a new row-major tensor, or written to *out as heed.h says of results. */
 static heed_status copy_as(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out) {
   heed__result result;
+  if (heed__is_blocked(x->dtype)) return copy_blocked(ctx, function, x, dtype, out);
   heed_status status = heed__result_begin(ctx, function, &result, out, dtype, x->ndim, x->shape, true, 1, &x);
   if (status == HEED_OK && !heed__same_view(result.tensor, x) && !heed__copy_elements(result.tensor, x))
     status = heed__stopped(ctx, function);
@@ -57,12 +105,14 @@ heed_status heed__clone(heed_context *ctx, const char *function, const heed_tens
 }
 
 heed_status heed_clone(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
-  HEED__ENTER(ctx, "clone", x, out);
+  HEED__ENTER(ctx, "clone", out);
+  HEED__ENTER_BLOCKED(ctx, "clone", x);
   return heed__recorded1(ctx, copy_as(ctx, "clone", x, x->dtype, out), HEED__OP_clone, x, NULL, 0, out);
 }
 
 heed_status heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
-  HEED__ENTER(ctx, "contiguous", x, out);
+  HEED__ENTER(ctx, "contiguous", out);
+  HEED__ENTER_BLOCKED(ctx, "contiguous", x);
   if (!*out && heed_tensor_is_contiguous(x)) return heed__tensor_from_view(ctx, "contiguous", x, out);
   return heed__recorded1(ctx, copy_as(ctx, "contiguous", x, x->dtype, out), HEED__OP_contiguous, x, NULL, 0,
                          out);
@@ -97,7 +147,8 @@ heed_status heed__to(heed_context *ctx, const char *function, const heed_tensor 
 }
 
 heed_status heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out) {
-  HEED__ENTER(ctx, "to", x, dtype, out);
+  HEED__ENTER(ctx, "to", dtype, out);
+  HEED__ENTER_BLOCKED(ctx, "to", x);
   return heed__to(ctx, "to", x, dtype, out);
 }
 

@@ -272,11 +272,16 @@ static heed_status check_own_dim(heed_context *ctx, const char *function, const 
                                  int *out) {
   if (x->ndim == 0)
     return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
-  return heed__check_dim(ctx, function, x->ndim, dim, out);
+  const heed_status status = heed__check_dim(ctx, function, x->ndim, dim, out);
+  if (status != HEED_OK || !heed__is_blocked(x->dtype) || *out < x->ndim - 1) return status;
+  return heed__fail(ctx, HEED_DTYPE,
+                    "%s: dim is %d and x is %s; its last dimension cannot be divided: convert with x:float()",
+                    function, *out + 1, heed_dtype_name(x->dtype));
 }
 
 heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_t index, heed_tensor **out) {
-  HEED__ENTER(ctx, "select", x, out);
+  HEED__ENTER(ctx, "select", out);
+  HEED__ENTER_BLOCKED(ctx, "select", x);
   heed_tensor view;
   int d;
   int64_t at;
@@ -312,7 +317,8 @@ heed_status heed__narrow(heed_context *ctx, const char *function, const heed_ten
 
 heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
                         heed_tensor **out) {
-  HEED__ENTER(ctx, "narrow", x, out);
+  HEED__ENTER(ctx, "narrow", out);
+  HEED__ENTER_BLOCKED(ctx, "narrow", x);
   return heed__narrow(ctx, "narrow", x, dim, start, length, out);
 }
 
@@ -335,7 +341,8 @@ heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t f
 
 heed_status heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t first, int64_t last,
                        int64_t step, heed_tensor **out) {
-  HEED__ENTER(ctx, "slice", x, out);
+  HEED__ENTER(ctx, "slice", out);
+  HEED__ENTER_BLOCKED(ctx, "slice", x);
   heed_tensor view;
   int d;
   int64_t start = 0, count = 0;
