@@ -186,7 +186,7 @@ const char *heed_dtype_name(heed_dtype dtype) {
 heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b) {
   static const uint8_t rank[] = {[HEED_BOOL] = 0,     [HEED_INT8] = 1,    [HEED_INT64] = 2,
                                  [HEED_BFLOAT16] = 3, [HEED_FLOAT16] = 3, [HEED_FLOAT32] = 4};
-  if (a != b && rank[a] == rank[b]) return HEED_FLOAT32;
+  if (heed__is_blocked(a) || heed__is_blocked(b) || (a != b && rank[a] == rank[b])) return HEED_FLOAT32;
   return rank[a] > rank[b] ? a : b;
 }
 

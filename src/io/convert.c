@@ -40,6 +40,14 @@ static const heed__stored stored_table[] = {
     {{"F4", NULL, NULL, NULL}, REFUSED(4)},
     {{NULL, NULL, "float4_e2m1fn_x2", NULL}, REFUSED(8)}, /* two in a byte */
     {{NULL, NULL, "complex32", NULL}, REFUSED(32)},
+    {{NULL, NULL, NULL, NULL, "Q4_0"}, AS_IS(0, HEED_Q4_0)},
+    {{NULL, NULL, NULL, NULL, "Q4_1"}, AS_IS(0, HEED_Q4_1)},
+    {{NULL, NULL, NULL, NULL, "Q5_0"}, AS_IS(0, HEED_Q5_0)},
+    {{NULL, NULL, NULL, NULL, "Q5_1"}, AS_IS(0, HEED_Q5_1)},
+    {{NULL, NULL, NULL, NULL, "Q8_0"}, AS_IS(0, HEED_Q8_0)},
+    {{NULL, NULL, NULL, NULL, "Q4_K"}, AS_IS(0, HEED_Q4_K)},
+    {{NULL, NULL, NULL, NULL, "Q5_K"}, AS_IS(0, HEED_Q5_K)},
+    {{NULL, NULL, NULL, NULL, "Q6_K"}, AS_IS(0, HEED_Q6_K)},
     {{NULL, NULL, NULL, NULL, "Q8_1"}, REFUSED(0)},
     {{NULL, NULL, NULL, NULL, "Q2_K"}, REFUSED(0)},
     {{NULL, NULL, NULL, NULL, "Q3_K"}, REFUSED(0)},
@@ -151,8 +159,9 @@ static bool lies_contiguous(const heed__entry *entry) {
 
 bool heed__entry_is_mapped(const heed__entry *entry) {
   const heed__stored *f = entry->stored;
-  if (f == NULL || f->conversion != HEED__AS_IS || entry->reversed || !lies_contiguous(entry)) return false;
-  return (uintptr_t)entry->data % heed__element_bytes(f->dtype) == 0;
+  if (f == NULL || f->conversion != HEED__AS_IS || !lies_contiguous(entry)) return false;
+  if (heed__is_blocked(f->dtype)) return true; /* little-endian everywhere */
+  return !entry->reversed && (uintptr_t)entry->data % heed__element_bytes(f->dtype) == 0;
 }
 
 static heed_status fail_entry(const heed_archive *archive, const heed__entry *entry, heed_status status,
@@ -222,7 +231,9 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
                                              : "convert it to float32 in Python");
     return fail_entry(archive, entry, HEED_DTYPE, problem);
   }
-  const int64_t numel = heed__numel(entry->ndim, entry->shape, heed__element_bytes(f->dtype));
+  /* an element of a block takes less than 2 bytes */
+  const size_t each = heed__is_blocked(f->dtype) ? 2 : heed__element_bytes(f->dtype);
+  const int64_t numel = heed__numel(entry->ndim, entry->shape, each);
   if (numel < 0) return fail_entry(archive, entry, HEED_FILE, "it is larger than the address space");
   if (numel > 0 && heed__entry_is_mapped(entry)) {
     entry->map->references++;
@@ -237,7 +248,7 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
       *out = NULL;
     }
   }
-  const size_t bytes = (size_t)numel * heed__element_bytes(f->dtype);
+  const size_t bytes = (size_t)heed__row_bytes(f->dtype, numel);
   return status == HEED_MEMORY ? heed__fail_memory(ctx, "load", bytes) : status;
 }
 

@@ -190,6 +190,9 @@ heed_status heed__copy_if_overlapping(heed_context *ctx, const char *function, c
 
 heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst, const heed_tensor *src) {
   heed_tensor *made = NULL;
+  if (heed__is_blocked(dst->dtype) || heed__is_blocked(src->dtype))
+    return heed__refuse_tensor(ctx, function, heed__is_blocked(dst->dtype) ? "x" : "the source",
+                               heed__is_blocked(dst->dtype) ? dst : src);
   heed_status status = heed__check_expands(ctx, function, "the source", src, dst->ndim, dst->shape);
   if (status) goto done;
   if (heed__same_view(dst, src)) {
