@@ -20,9 +20,8 @@ heed_status heed__refuse_tensor(heed_context *ctx, const char *function, const c
   const char *arrow = strrchr(argument, '>');
   if (!heed__is_tensor_of(ctx, x)) return heed__refuse_pointer(ctx, function, argument, x);
   if (arrow != NULL) argument = arrow + 1;
-  return heed__fail(ctx, HEED_DTYPE,
-                    "%s: %s is %s; it must not be quantized in blocks: convert with %s:float()", function,
-                    argument, heed_dtype_name(x->dtype), argument);
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must not be quantized in blocks; use x:float()",
+                    function, argument, heed_dtype_name(x->dtype));
 }
 
 heed_status heed__refuse_dtype(heed_context *ctx, const char *function, const char *argument,
@@ -56,7 +55,9 @@ heed_status heed__check_tensors(heed_context *ctx, const char *function, const c
   for (int64_t i = 0; i < count; i++) {
     if (heed__has_elements(ctx, tensors[i])) continue;
     if (heed__is_tensor_of(ctx, tensors[i]))
-      return heed__fail(ctx, HEED_DTYPE, "%s: number %" PRId64 " of %s is %s; convert it with x:float()",
+      return heed__fail(ctx, HEED_DTYPE,
+                        "%s: number %" PRId64
+                        " of %s is %s; it must not be quantized in blocks; use x:float()",
                         function, i + 1, argument, heed_dtype_name(tensors[i]->dtype));
     return heed__fail(ctx, HEED_ARGUMENT, "%s: number %" PRId64 " of %s is %s", function, i + 1, argument,
                       tensors[i] == NULL ? "missing (NULL)" : "of another context; all must be of one");

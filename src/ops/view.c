@@ -7,6 +7,10 @@
 /* The counted copy of a view of x, recorded as op. */
 static heed_status give_as(heed_context *ctx, const char *function, heed__op op, const heed_tensor *x,
                            const heed_tensor *view, const heed__view_values *values, heed_tensor **out) {
+  const int last = view->ndim - 1;
+  if (heed__is_blocked(x->dtype) &&
+      (last < 0 || view->stride[last] != 1 || view->shape[last] != x->shape[x->ndim - 1]))
+    return heed__refuse_tensor(ctx, function, "x", x); /* blocks lie along the last dimension */
   const heed_status status = heed__tensor_from_view(ctx, function, view, out);
   return heed__recorded1(ctx, status, op, x, values, values != NULL ? sizeof *values : 0, out);
 }

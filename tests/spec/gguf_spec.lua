@@ -155,3 +155,87 @@ describe("GGUF files", function()
     end)
   end)
 end)
+
+describe("Tensors in blocks", function()
+  files.in_folders(before_each, after_each)
+
+  local KINDS = { "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k" }
+  local state
+  before_each(function() state = assert(heed.load "tests/golden/files/blocks.gguf") end) -- make_gguf_values.py
+
+  local function refused(message, f, ...)
+    assert.has_error(f, message .. "; it must not be quantized in blocks; use x:float()")
+  end
+
+  it("have the dtype of their blocks", function()
+    for _, kind in ipairs(KINDS) do assert.equal(kind, state[kind].dtype) end
+    assert.same({ "a", "é", "" }, state.metadata["tokenizer.ggml.tokens"])
+  end)
+
+  it("widen to the numbers that ggml gives, bit for bit", function()
+    for _, kind in ipairs(KINDS) do
+      local wide = state[kind .. ".wide"]
+      assert.is_true(heed.equal(wide, state[kind]:float()), kind)
+      assert.is_true(heed.equal(wide:to "bfloat16":float(), state[kind]:to "bfloat16":float()), kind)
+    end
+  end)
+
+  it("give rows, and copies of rows, as blocks", function()
+    for _, kind in ipairs(KINDS) do
+      local x, wide = state[kind], state[kind .. ".wide"]
+      assert.is_true(heed.equal(wide[2], x[2]:float()))
+      assert.is_true(heed.equal(wide[{ { 2, 2 } }], x[{ { 2, 2 } }]:clone():float()))
+      assert.is_true(heed.equal(wide:select(1, 2), x:select(1, 2):contiguous():float()))
+      assert.equal(kind, x:narrow(1, 2, 1).dtype)
+    end
+  end)
+
+  it("are printed widened", function()
+    local text = tostring(state.q8_0[1])
+    assert.equal(tostring(state["q8_0.wide"][1]):sub(1, -2), (text:gsub(",%s*dtype=heed.q8_0%)$", "")))
+  end)
+
+  it("are weights of linear and embedding", function()
+    for _, kind in ipairs(KINDS) do
+      local x, wide = state[kind], state[kind .. ".wide"]
+      local input = heed.randn(3, wide:size(2))
+      assert.is_true(heed.allclose(heed.linear(input, wide), heed.linear(input, x), { atol = 1e-4, rtol = 1e-4 }), kind)
+      assert.is_true(heed.equal(wide[2], heed.embedding(heed.tensor { 2 }, x)[1]))
+    end
+  end)
+
+  it("are parameters of Linear and Embedding, which can be widened", function()
+    local layer = heed.nn.Linear(256, 2, { bias = false })
+    local x = state.q4_k[{ { 1, 2 } }]
+    layer = heed.nn.Linear(x:size(2), 2, { bias = false })
+    layer:load_state_dict({ weight = x }, { assign = true })
+    assert.equal("q4_k", layer.weight.dtype)
+    layer:to "float32"
+    assert.is_true(heed.equal(state["q4_k.wide"], layer.weight))
+  end)
+
+  it("go back to bytes and come from them", function()
+    local x = state.q6_k
+    assert.is_true(heed.equal(x:float(), heed.from_string(x:to_string(), "q6_k", 2, x:size(2)):float()))
+  end)
+
+  it("refuse all that needs elements, and say what to write", function()
+    local x = state.q8_0
+    refused("add: a is q8_0", function() return x + 1 end)
+    refused("sum: x is q8_0", function() return x:sum() end)
+    refused("matmul: b is q8_0", function() return heed.matmul(heed.randn(2, 2), x) end)
+    refused("index: x is q8_0", function() return x[1][1] end)
+    refused("index: x is q8_0", function() return x[{ 1, { 1, 2 } }] end)
+    refused("index: x is q8_0", function() x[1] = 0 end)
+    refused("t: x is q8_0", function() return x:t() end)
+    refused("T: x is q8_0", function() return x.T end)
+    refused("tolist: x is q8_0", function() return x:tolist() end)
+    refused("tensor: a tensor in the table is q8_0", function() return heed.tensor { x } end)
+    refused("cat: number 2 of tensors is q8_0", function() return heed.cat { heed.ones(2), x } end)
+    refused("index: the value is q8_0", function() heed.ones(2, 64)[1] = x[1] end)
+    assert.has_error(function() return heed.zeros(32, { dtype = "q8_0" }) end,
+      "zeros: dtype is q8_0; it must not be a blocked dtype")
+    assert.has_error(function() return heed.empty(33, { dtype = "q8_0" }) end,
+      "empty: the shape is [33]; the last size of q8_0 must be a multiple of 32")
+  end)
+end)
