@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes blocks.gguf of tests/golden/files with PyPI's gguf: of each block type that heed reads, Q4_0 and so on, two rows
-of random blocks as tensor "q4_0" …, and what gguf's dequantize makes of them as the float32 tensor "q4_0.wide" ….
+of random blocks as tensor "q4_0" …, and what gguf's dequantize makes of them as the float32 tensor "q4_0.wide" …; and
+"x", float32, with what gguf's quantize makes of it as "x.q8_0".
 
     python scripts/dev/make_gguf_values.py [FOLDER]     (pip install gguf numpy)
 """
@@ -38,6 +39,11 @@ def main():
         raw = blocks(draw, kind, 4).reshape(2, -1)
         writer.add_tensor(name.lower(), raw, raw_dtype=kind)
         writer.add_tensor(name.lower() + ".wide", gguf.quants.dequantize(raw, kind))
+    x = draw.normal(0, 1, (3, 64)).astype(np.float32)
+    x[0, :32] = 0
+    writer.add_tensor("x", x)
+    writer.add_tensor("x.q8_0", gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0),
+                      raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -219,6 +219,37 @@ describe("Tensors in blocks", function()
     assert.is_true(heed.equal(x:float(), heed.from_string(x:to_string(), "q6_k", 2, x:size(2)):float()))
   end)
 
+  it("of q8_0 are what ggml quantizes, byte for byte, from any real dtype and layout", function()
+    local x = state.x
+    assert.equal(state["x.q8_0"]:to_string(), x:to "q8_0":to_string())
+    local turned = heed.randn(64, 3)
+    assert.equal(turned.T:contiguous():to "q8_0":to_string(), turned.T:to "q8_0":to_string())
+    local half = x:to "float16"
+    assert.equal(half:float():to "q8_0":to_string(), half:to "q8_0":to_string())
+    assert.equal("q8_0", state.q4_k:to "q8_0".dtype)
+    assert.has_error(function() return x:to "q4_k" end,
+      "to: dtype is q4_k, which heed only reads; it must be q8_0 to quantize")
+    assert.has_error(function() return heed.full(32, heed.nan):to "q8_0" end,
+      "to: x contains nan or inf; it must be finite for q8_0")
+    assert.has_error(function() return heed.ones(33):to "q8_0" end,
+      "to: the shape is [33]; the last size of q8_0 must be a multiple of 32")
+  end)
+
+  it("are weights of a module after m:to(\"q8_0\"), where rows are whole blocks", function()
+    local m = heed.nn.Sequential(heed.nn.Linear(64, 33), heed.nn.Linear(33, 64), heed.nn.Embedding(5, 32))
+    local wide = m[1].weight:clone()
+    m:to "q8_0"
+    assert.same({ "q8_0", "float32", "q8_0" }, { m[1].weight.dtype, m[2].weight.dtype, m[3].weight.dtype })
+    assert.is_true(heed.allclose(wide, m[1].weight:float(), { atol = 1e-3 }))
+    m:to "float32"
+    assert.equal("float32", m[1].weight.dtype)
+  end)
+
+  it("are no dtype of caches", function()
+    local mha = heed.nn.MultiHeadAttention(32, 32, 8, 0, 1)
+    assert.has_error(function() mha:new_cache { dtype = "q8_0" } end)
+  end)
+
   it("refuse all that needs elements, and say what to write", function()
     local x = state.q8_0
     refused("add: a is q8_0", function() return x + 1 end)
