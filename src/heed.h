@@ -313,7 +313,7 @@ typedef enum heed_dtype {
   HEED_DTYPE_LIST(X)
 #undef X
 #define X(name, text, elements, bytes) HEED_##name,
-  HEED_BLOCK_DTYPE_LIST(X)
+      HEED_BLOCK_DTYPE_LIST(X)
 #undef X
 } heed_dtype;
 
@@ -686,7 +686,8 @@ HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor *
 HEED_CALL heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, heed_tensor **out);
 /** x in another dtype: an alias if x has that dtype, else a copy. To int64 and int8, the fraction is dropped,
  * numbers out of range become the nearest end of it, and nan becomes 0; to bool, everything but 0 is true; to
- * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. */
+ * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. To q8_0,
+ * finite numbers are quantized as by ggml; other blocked dtypes are only read. */
 HEED_CALL heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out);
 /** Writes src, broadcast and converted, to the elements of dst; if they overlap, as if src had been copied
  * first. */
@@ -1575,12 +1576,12 @@ HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, cons
                                     const char **value);
 
 /** Loads a .safetensors file (mapped: read on first use, copied on write), a sharded one by its
- * .safetensors.index.json, or an .npz file; files with other names are identified by their first bytes.
- * float32, float16, bfloat16, int64, int8 and bool keep their dtype; float64 becomes float32, all other
- * integers int64; tensors of other dtypes are errors when they are taken. The bytes of a mapped file do not
- * count as the context's memory, and the file must not be truncated while its tensors are in use; its bool,
- * converted and misaligned tensors are copied when they are taken.
- * Errors: FILE (missing, or damaged: the message says what and where), ARGUMENT, MEMORY. */
+ * .safetensors.index.json, a .gguf file (mapped as well, with blocked dtypes), or an .npz file; files with
+ * other names are identified by their first bytes. float32, float16, bfloat16, int64, int8 and bool keep
+ * their dtype; float64 becomes float32, all other integers int64; tensors of other dtypes are errors when
+ * they are taken. The bytes of a mapped file do not count as the context's memory, and the file must not be
+ * truncated while its tensors are in use; its bool, converted and misaligned tensors are copied when they are
+ * taken. Errors: FILE (missing, or damaged: the message says what and where), ARGUMENT, MEMORY. */
 HEED_CALL heed_load_archive(heed_context *ctx, const char *path, heed_archive **out);
 /** Loads a .npy file as a row-major tensor. Errors: FILE, ARGUMENT, MEMORY. */
 HEED_CALL heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out);

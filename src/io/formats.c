@@ -172,7 +172,8 @@ heed_status heed__save_tensor(heed_context *ctx, const char *path, const heed_te
   const heed__format *format;
   const heed__contents contents = {.count = 1, .tensors = &x};
   heed_status status = heed__check_tensors(ctx, "save", "what", 1, &x);
-  if (status == HEED_OK) status = format_to_save(ctx, path, saves_alone, "one tensor without a name", &format);
+  if (status == HEED_OK)
+    status = format_to_save(ctx, path, saves_alone, "one tensor without a name", &format);
   return status == HEED_OK ? save_contents(ctx, path, format, &contents) : status;
 }
 
