@@ -205,9 +205,8 @@ describe("Tensors in blocks", function()
   end)
 
   it("are parameters of Linear and Embedding, which can be widened", function()
-    local layer = heed.nn.Linear(256, 2, { bias = false })
     local x = state.q4_k[{ { 1, 2 } }]
-    layer = heed.nn.Linear(x:size(2), 2, { bias = false })
+    local layer = heed.nn.Linear(x:size(2), 2, { bias = false })
     layer:load_state_dict({ weight = x }, { assign = true })
     assert.equal("q4_k", layer.weight.dtype)
     layer:to "float32"
