@@ -163,7 +163,7 @@ describe("Tensors in blocks", function()
   local state
   before_each(function() state = assert(heed.load "tests/golden/files/blocks.gguf") end) -- make_gguf_values.py
 
-  local function refused(message, f, ...)
+  local function refused(message, f)
     assert.has_error(f, message .. "; it must not be quantized in blocks; use x:float()")
   end
 
