@@ -686,8 +686,9 @@ HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor *
 HEED_CALL heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, heed_tensor **out);
 /** x in another dtype: an alias if x has that dtype, else a copy. To int64 and int8, the fraction is dropped,
  * numbers out of range become the nearest end of it, and nan becomes 0; to bool, everything but 0 is true; to
- * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. To q8_0,
- * finite numbers are quantized as by ggml; other blocked dtypes are only read. */
+ * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. To
+ * blocked dtypes, numbers up to 65504 in magnitude are quantized: in blocks of 32 as by ggml bit for bit, in
+ * those of 256 after a search like ggml's. */
 HEED_CALL heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out);
 /** Writes src, broadcast and converted, to the elements of dst; if they overlap, as if src had been copied
  * first. */

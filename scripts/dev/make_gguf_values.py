@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes blocks.gguf of tests/golden/files with PyPI's gguf: of each block type that heed reads, Q4_0 and so on, two rows
 of random blocks as tensor "q4_0" …, and what gguf's dequantize makes of them as the float32 tensor "q4_0.wide" …; and
-"x", float32, with what gguf's quantize makes of it as "x.q8_0".
+"x", float32, with what gguf's quantize makes of it as "x.q4_0" … "x.q8_0".
 
     python scripts/dev/make_gguf_values.py [FOLDER]     (pip install gguf numpy)
 """
@@ -42,8 +42,9 @@ def main():
     x = draw.normal(0, 1, (3, 64)).astype(np.float32)
     x[0, :32] = 0
     writer.add_tensor("x", x)
-    writer.add_tensor("x.q8_0", gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0),
-                      raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    for name in ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]:
+        kind = gguf.GGMLQuantizationType[name]
+        writer.add_tensor(f"x.{name.lower()}", gguf.quants.quantize(x, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -218,20 +218,78 @@ describe("Tensors in blocks", function()
     assert.is_true(heed.equal(x:float(), heed.from_string(x:to_string(), "q6_k", 2, x:size(2)):float()))
   end)
 
-  it("of q8_0 are what ggml quantizes, byte for byte, from any real dtype and layout", function()
-    local x = state.x
-    assert.equal(state["x.q8_0"]:to_string(), x:to "q8_0":to_string())
-    local turned = heed.randn(64, 3)
-    assert.equal(turned.T:contiguous():to "q8_0":to_string(), turned.T:to "q8_0":to_string())
-    local half = x:to "float16"
-    assert.equal(half:float():to "q8_0":to_string(), half:to "q8_0":to_string())
-    assert.equal("q8_0", state.q4_k:to "q8_0".dtype)
-    assert.has_error(function() return x:to "q4_k" end,
-      "to: dtype is q4_k, which heed only reads; it must be q8_0 to quantize")
-    assert.has_error(function() return heed.full(32, heed.nan):to "q8_0" end,
-      "to: x contains nan or inf; it must be finite for q8_0")
+  it("of 32 are what ggml quantizes, byte for byte, from any real dtype and layout", function()
+    for _, kind in ipairs { "q4_0", "q4_1", "q5_0", "q5_1", "q8_0" } do
+      local x = state.x
+      assert.equal(state["x." .. kind]:to_string(), x:to(kind):to_string(), kind)
+      local turned = heed.randn(64, 3)
+      assert.equal(turned.T:contiguous():to(kind):to_string(), turned.T:to(kind):to_string())
+      local half = x:to "float16"
+      assert.equal(half:float():to(kind):to_string(), half:to(kind):to_string())
+      assert.equal(state["q4_k.wide"]:to(kind):to_string(), state.q4_k:to(kind):to_string())
+    end
+  end)
+
+  describe("of 256", function()
+    local function error_of(x, kind)
+      local difference = x:to(kind):float() - x
+      return (difference * difference):mean():sqrt():item()
+    end
+    local function weights()
+      local x = heed.randn(8, 512, { generator = heed.Generator(28) })
+      return x * heed.exp(x[{ { 1, 8 }, { 1, 1 } }]) -- rows of different sizes
+    end
+
+    it("have smaller errors than those of 32 with as many bits", function()
+      local x = weights()
+      assert.is_true(error_of(x, "q4_k") < 0.97 * error_of(x, "q4_1"))
+      assert.is_true(error_of(x, "q5_k") < 0.98 * error_of(x, "q5_1"))
+      assert.is_true(error_of(x, "q6_k") < 0.6 * error_of(x, "q5_k"))
+    end)
+
+    it("represent zeros, one number, and groups of different sizes", function()
+      for _, kind in ipairs { "q4_k", "q5_k", "q6_k" } do
+        assert.is_true(heed.equal(heed.zeros(2, 256), heed.zeros(2, 256):to(kind):float()))
+        for _, value in ipairs { 3, -3, 65504, -65504, 0.1 } do
+          local x = heed.full({ 256 }, value)
+          assert.is_true(heed.allclose(x, x:to(kind):float(), { rtol = 1e-2, atol = 0 }), kind .. " " .. value)
+        end
+        local x = heed.randn(256)
+        x[{ { 1, 64 } }] = x[{ { 1, 64 } }] * 1e-3
+        local error = (x:to(kind):float() - x):abs()
+        assert.is_true(error[{ { 1, 64 } }]:max():item() < 0.02, kind)
+        assert.is_true(error:max():item() < 0.3, kind)
+      end
+    end)
+
+    it("do not depend on the number of threads", function()
+      local x, threads = heed.randn(64, 1024), heed.get_num_threads()
+      heed.set_num_threads(1)
+      local one = x:to "q4_k":to_string()
+      heed.set_num_threads(3)
+      local three = x:to "q4_k":to_string()
+      heed.set_num_threads(threads)
+      assert.equal(one, three)
+    end)
+  end)
+
+  it("are refused for numbers that they cannot hold, and rows of half a block", function()
+    for _, kind in ipairs(KINDS) do
+      for _, value in ipairs { heed.nan, heed.inf, -70000 } do
+        assert.has_error(function() return heed.full({ 256 }, value):to(kind) end,
+          "to: x contains nan, inf or numbers above 65504 in magnitude, which " .. kind .. " cannot hold")
+      end
+    end
     assert.has_error(function() return heed.ones(33):to "q8_0" end,
       "to: the shape is [33]; the last size of q8_0 must be a multiple of 32")
+    assert.has_error(function() return heed.ones(2, 32):to "q4_k" end,
+      "to: the shape is [2, 32]; the last size of q4_k must be a multiple of 256")
+  end)
+
+  it("of tiny numbers are zeros", function()
+    for _, kind in ipairs(KINDS) do
+      assert.is_true(heed.equal(heed.zeros(256), heed.full({ 256 }, 1e-39):to(kind):float()), kind)
+    end
   end)
 
   it("are weights of a module after m:to(\"q8_0\"), where rows are whole blocks", function()
@@ -242,6 +300,8 @@ describe("Tensors in blocks", function()
     assert.is_true(heed.allclose(wide, m[1].weight:float(), { atol = 1e-3 }))
     m:to "float32"
     assert.equal("float32", m[1].weight.dtype)
+    m = heed.nn.Sequential(heed.nn.Linear(512, 2), heed.nn.Linear(64, 2))
+    assert.same({ "q4_k", "float32" }, { m:to("q4_k")[1].weight.dtype, m[2].weight.dtype })
   end)
 
   it("are no dtype of caches", function()
