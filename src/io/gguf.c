@@ -11,7 +11,6 @@ enum {
   HEADER = 24,
   LEAST_PAIR = 8 + 4 + 1,       /* bytes of the shortest pair */
   LEAST_TENSOR = 8 + 4 + 4 + 8, /* and tensor description */
-  DEFAULT_ALIGNMENT = 32,
 };
 
 /* The types of ggml by their number: name, elements and bytes of a block. Numbers that are missing were
@@ -33,6 +32,13 @@ static const struct ggml_type {
     [35] = {"TQ2_0", 256, 66},   [39] = {"MXFP4", 32, 17},
 };
 #define GGML_TYPES (sizeof ggml_types / sizeof *ggml_types)
+
+uint32_t heed__ggml_number(heed_dtype dtype) {
+  const char *name = heed__stored_name(HEED__IN_GGUF, dtype);
+  uint32_t i = 0;
+  while (ggml_types[i].name == NULL || strcmp(ggml_types[i].name, name) != 0) i++;
+  return i;
+}
 
 typedef struct reader {
   heed__gguf_cursor c;
@@ -107,7 +113,7 @@ static heed_status measure_header(reader *r, size_t *text) {
   const char *begin = r->c.at, *name;
   heed_context *ctx = r->c.where->ctx;
   size_t length = 0;
-  heed__gguf_value value;
+  heed_gguf_value value;
   heed_status status = HEED_OK;
   for (uint64_t i = 0; i < r->pairs + r->tensors && status == HEED_OK; i++) {
     const bool pair = i < r->pairs;
@@ -148,13 +154,11 @@ static heed_status fill_values(reader *r) {
 }
 
 static heed_status read_alignment(reader *r) {
-  const heed__gguf_value *value = heed__gguf_find(r->archive, "general.alignment");
-  int64_t n = DEFAULT_ALIGNMENT;
-  if (value != NULL && !heed__gguf_integer(value, &n)) n = 0;
-  if (n < 1 || n > 1 << 20 || (n & (n - 1)) != 0)
-    return heed__fail_file(r->c.where, "general.alignment must be a power of two up to 2^20");
-  r->alignment = (uint64_t)n;
-  return HEED_OK;
+  heed_gguf_value value;
+  r->alignment = HEED__GGUF_ALIGNMENT;
+  if (heed_gguf_find(r->archive, "general.alignment", &value)) r->alignment = heed__gguf_alignment(&value);
+  if (r->alignment > 0) return HEED_OK;
+  return heed__fail_file(r->c.where, "general.alignment must be a power of two up to 2^20");
 }
 
 /* ---- Tensors ---- */
@@ -314,6 +318,9 @@ static heed_status load_gguf(const heed__where *where, const char *path, heed__l
 
 const heed__format heed__format_gguf = {
     .ending = ".gguf",
+    .metadata = true,
+    .blocks = true,
     .magic = {{0, 4, "GGUF"}},
     .load = load_gguf,
+    .save = heed__gguf_save,
 };

@@ -156,6 +156,108 @@ describe("GGUF files", function()
   end)
 end)
 
+describe("Saving GGUF files", function()
+  files.in_folders(before_each, after_each)
+
+  local function again(what, metadata)
+    assert(heed.save(path "x.gguf", what, { metadata = metadata }))
+    return assert(heed.load(path "x.gguf"))
+  end
+
+  local function read()
+    local opened = assert(io.open(path "x.gguf", "rb"))
+    local text = opened:read "*a"
+    opened:close()
+    return text
+  end
+
+  it("keeps names, shapes, dtypes and elements", function()
+    local state = assert(heed.load "tests/golden/files/blocks.gguf")
+    local what = { scalar = heed.tensor(3), half = heed.randn(2, 3):to "float16", brain = heed.randn(5):to "bfloat16",
+      whole = heed.tensor { 1, -2 }:long(), byte = heed.tensor { 1, -2 }:to "int8", empty = heed.zeros(0, 3),
+      turned = heed.randn(3, 4).T, cube = heed.randn(2, 3, 4) }
+    for name, x in pairs(state) do what[name] = x end
+    what.row = state.q4_k[2]
+    local found = again(what)
+    for name, x in pairs(what) do
+      assert.equal(x.dtype, found[name].dtype)
+      assert.same(tostring(x.shape), tostring(found[name].shape))
+      assert.equal(x:contiguous():to_string(), found[name]:to_string(), name)
+    end
+  end)
+
+  it("writes what the specification says, byte for byte", function()
+    again({ b = heed.tensor { { 1, 2, 3 } }, a = heed.tensor { 5 } },
+      { name = "x", count = 7, rate = 0.5, list = { "a", "bc" }, yes = true })
+    assert.equal(gguf.file({ pair("count", "uint32", 7), pair("list", "array", { "string", "a", "bc" }),
+      pair("name", "string", "x"), pair("rate", "float32", 0.5), pair("yes", "bool", true) },
+      { tensor("a", { 1 }, 0, 0), tensor("b", { 3, 1 }, 0, 32) },
+      string.pack("<f", 5) .. ("\0"):rep(28) .. string.pack("<fff", 1, 2, 3) .. ("\0"):rep(20)), read())
+  end)
+
+  it("chooses a type for each number, and takes one from {type =, value =}", function()
+    again({}, { a = -1, b = 2 ^ 32, c = { 1, 2 }, d = { 1, 0.5 }, e = { type = "float32", value = 10000 },
+      f = { type = "uint8", value = { 1, 255 } }, g = {}, h = { { 1 }, { "x", "y" } }, i = 1e300 })
+    assert.equal(gguf.file({ pair("a", "int32", -1), pair("b", "int64", 2 ^ 32),
+      pair("c", "array", { "int32", 1, 2 }), pair("d", "array", { "float32", 1, 0.5 }), pair("e", "float32", 10000),
+      pair("f", "array", { "uint8", 1, 255 }), pair("g", "array", { "int32" }),
+      pair("h", "array", { "array", { "int32", 1 }, { "string", "x", "y" } }), pair("i", "float64", 1e300) },
+      {}), read())
+  end)
+
+  it("keeps the types of loaded metadata, unless a value no longer fits", function()
+    local pairs_of_metadata = { pair("a", "uint8", 1), pair("b", "float32", 10000), pair("c", "array", { "int16", 3 }),
+      pair("d", "float64", 0.1) }
+    local metadata = assert(heed.load(file("y.gguf", gguf.file(pairs_of_metadata, {})))).metadata
+    again({}, metadata)
+    assert.equal(gguf.file(pairs_of_metadata, {}), read())
+    metadata.a, metadata.e = 300, 4
+    again({}, metadata)
+    pairs_of_metadata[1], pairs_of_metadata[5] = pair("a", "uint32", 300), pair("e", "uint32", 4)
+    assert.equal(gguf.file(pairs_of_metadata, {}), read())
+  end)
+
+  it("aligns tensors as general.alignment says", function()
+    again({ a = heed.ones(1), b = heed.ones(1) }, { ["general.alignment"] = 128 })
+    assert.equal(128 + 2 * 128, #read())
+    assert.has_error(function() heed.save(path "x.gguf", {}, { metadata = { ["general.alignment"] = 48 } }) end,
+      "save: general.alignment must be a power of two up to 2^20")
+  end)
+
+  it("keeps the old file if it is refused", function()
+    again({ a = heed.ones(1) })
+    local before = read()
+    local function refused(message, what, metadata)
+      assert.has_error(function() heed.save(path "x.gguf", what, { metadata = metadata }) end, "save: " .. message)
+      assert.equal(before, read())
+    end
+    refused("'a' is bool, which .gguf lacks; use x:to \"int8\"", { a = heed.ones(2):gt(0) })
+    refused("'a' has 5 dimensions; it must have at most 4 in .gguf", { a = heed.ones(1, 1, 1, 1, 1) })
+    local long = ("a"):rep(64)
+    refused(("the name '%s' has 64 bytes; it must have 1 to 63 in .gguf"):format(long), { [long] = heed.ones(1) })
+    refused("metadata['a'] has elements of different types; they must be of one", {}, { a = { 1, "x" } })
+    refused("metadata['a'][2] is a function; it must be a number, a string or a boolean", {}, { a = { 1, print } })
+    refused("metadata['a'] is a function; it must be a string, a number, a boolean, a list of these, or " ..
+      "{type =, value =}", {}, { a = print })
+    refused("a key of metadata['a'] is a string ('x'); it must be a number from 1 on, without gaps", {},
+      { a = { x = 1 } })
+    refused("metadata['a'].type is a string ('int'); it must be uint8, int8, uint16, int16, uint32, int32, uint64, " ..
+      "int64, float32, float64, bool or string", {}, { a = { type = "int", value = 1 } })
+    refused("metadata['a'] is the number 256; it must be a value of the type uint8", {}, { a = { type = "uint8", value = 256 } })
+    refused("metadata['a'][1][1][1][1] has lists in lists deeper than 4", {}, { a = { { { { {} } } } } })
+    refused("a key of metadata has a zero byte; it must have none", {}, { ["a\0"] = 1 })
+    refused("a key of the metadata is empty; it must not be", {}, { [""] = 1 })
+  end)
+
+  it("is the only way to save blocks", function()
+    local x = heed.ones(32):to "q8_0"
+    for _, name in ipairs { "x.safetensors", "x.npz" } do
+      assert.has_error(function() heed.save(path(name), { x = x }) end,
+        "save: number 1 of tensors is q8_0; it must not be quantized in blocks; use x:float()")
+    end
+  end)
+end)
+
 describe("Tensors in blocks", function()
   files.in_folders(before_each, after_each)
 
