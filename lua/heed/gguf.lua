@@ -24,8 +24,8 @@ local function fits(value, kind)
   if type(value) ~= "number" then return false end
   local range = INTEGERS[kind]
   if range then return value >= range[1] and value < range[2] and value % 1 == 0 end
-  local size = math.abs(value)
-  return kind == "float64" or not (size > LARGEST_FLOAT) or size == math.huge -- nan and inf are floats, too
+  local size = math.abs(value) -- nan and inf are floats, too
+  return kind == "float64" or size <= LARGEST_FLOAT or size == math.huge or value ~= value
 end
 
 local function all_fit(list, kind)

@@ -40,7 +40,7 @@ static void push_value(lua_State *L, heed_context *ctx, const heed_gguf_value *v
 
 /* metadata(archive): a table of the values by key, and one of the types that numbers have, those of a list
  * for its elements */
-static int metadata_of(lua_State *L) {
+static int metadata_of_archive(lua_State *L) {
   unsigned pushed = 0;
   const char *key;
   heed_gguf_value value;
@@ -137,6 +137,6 @@ void lheed_read_gguf_pairs(lua_State *L, heed_context *ctx, int list, lua_Unsign
 
 /* Adds functions to `files`. */
 void lheed_open_gguf(lua_State *L) {
-  static const luaL_Reg functions[] = {{"metadata", metadata_of}, {"encode", encode}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"metadata", metadata_of_archive}, {"encode", encode}, {NULL, NULL}};
   lheed_add(L, "files", functions);
 }

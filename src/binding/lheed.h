@@ -347,7 +347,7 @@ void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
 const char *lheed_path(lua_State *L, int idx, const char *function);
 /** The type of loaded archives, which scripts get none of. (lio.c) */
 extern const lheed_type lheed_archive_type;
-/** Splits a list (from lheed_own_list) of keys and the bytes of GGUF values, which live as long as it. (lgguf.c)
+/** Splits a list (from lheed_own_list) of keys and bytes of GGUF values, which live as long as it. (lgguf.c)
  */
 void lheed_read_gguf_pairs(lua_State *L, heed_context *ctx, int list, lua_Unsigned pairs, const char **keys,
                            heed_gguf_value *values);

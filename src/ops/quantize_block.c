@@ -36,7 +36,7 @@ static inline float clamp_float(float x, float low, float high) {
   return x > high ? high : x;
 }
 
-static float sum_lanes(const float lane[BLOCK_LANES]) {
+static float sum_of_lanes(const float lane[BLOCK_LANES]) {
   float sum = 0.0f;
   for (int l = 0; l < BLOCK_LANES; l++) sum += lane[l];
   return sum;
@@ -120,7 +120,7 @@ static affine_sums round_affine(const float *x, const float *weight, float top, 
       qx[l] += weighted * x[i + l];
     }
   }
-  return (affine_sums){.q = sum_lanes(q), .qq = sum_lanes(qq), .qx = sum_lanes(qx)};
+  return (affine_sums){.q = sum_of_lanes(q), .qq = sum_of_lanes(qq), .qx = sum_of_lanes(qx)};
 }
 
 static float affine_error(const float *x, const float *weight, const float number[32], affine a) {
@@ -131,7 +131,7 @@ static float affine_error(const float *x, const float *weight, const float numbe
       lane[l] += weight[i + l] * error * error;
     }
   }
-  return sum_lanes(lane);
+  return sum_of_lanes(lane);
 }
 
 /* The scale and minimum with the least weighted squared error for given integers, which are not all 0. */
@@ -239,7 +239,7 @@ static float fit_scale(const float *x) {
         qq[l] += v * v * n * n;
       }
     }
-    const float product = sum_lanes(qx), squares = sum_lanes(qq);
+    const float product = sum_of_lanes(qx), squares = sum_of_lanes(qq);
     if (!(squares > 0.0f) || !(product * product > gain * squares)) continue;
     best = product / squares;
     gain = best * product;

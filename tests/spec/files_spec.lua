@@ -352,7 +352,8 @@ describe("files", function()
         function() heed.save("x.txt", x) end)
       raises("save: path is '.npy'; it must end in .npy to hold one tensor without a name",
         function() heed.save(".npy", x) end)
-      raises("save: path is 'x.safetensors.index.json'; it must end in .safetensors, .npz or .gguf to hold tensors by name",
+      raises("save: path is 'x.safetensors.index.json'; it must end in .safetensors, .npz or .gguf to hold tensors " ..
+        "by name",
         function() heed.save("x.safetensors.index.json", { x = x }) end)
       raises("save: what is nil; it must be a tensor or a table of tensors", function() heed.save "x.npy" end)
       raises("save: what is a module (Linear); it must be a tensor or a table of tensors; use m:state_dict()",

@@ -243,7 +243,8 @@ describe("Saving GGUF files", function()
       { a = { x = 1 } })
     refused("metadata['a'].type is a string ('int'); it must be uint8, int8, uint16, int16, uint32, int32, uint64, " ..
       "int64, float32, float64, bool or string", {}, { a = { type = "int", value = 1 } })
-    refused("metadata['a'] is the number 256; it must be a value of the type uint8", {}, { a = { type = "uint8", value = 256 } })
+    refused("metadata['a'] is the number 256; it must be a value of the type uint8", {},
+      { a = { type = "uint8", value = 256 } })
     refused("metadata['a'][1][1][1][1] has lists in lists deeper than 4", {}, { a = { { { { {} } } } } })
     refused("a key of metadata has a zero byte; it must have none", {}, { ["a\0"] = 1 })
     refused("a key of the metadata is empty; it must not be", {}, { [""] = 1 })
