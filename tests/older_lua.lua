@@ -61,10 +61,19 @@ local function float_bytes(x)
   return bytes_of((x < 0 and 2 ^ 31 or 0) + (exponent + 126) * 2 ^ 23 + (fraction * 2 - 1) * 2 ^ 23, 4)
 end
 
--- Calls item(kind, size) for each item of a format: integers (i, I, B), floats (f), strings with a length prefix (s)
--- and of a fixed length (c).
+--- The same of a float64, in two halves: 64 bits are more than a number holds.
+local function double_bytes(x)
+  if x == 0 then return bytes_of(0, 8) end
+  local fraction, exponent = math.frexp(math.abs(x))
+  local digits = (fraction * 2 - 1) * 2 ^ 52
+  local high = (x < 0 and 2 ^ 31 or 0) + (exponent + 1022) * 2 ^ 20 + math.floor(digits / 2 ^ 32)
+  return bytes_of(digits % 2 ^ 32, 4) .. bytes_of(high, 4)
+end
+
+--- Calls item(kind, size) for each item of a format: integers (i, I, B), floats (f, d), strings with a length prefix
+-- (s) and of a fixed length (c).
 local function each_item(format, item)
-  for kind, size in format:gmatch "([iIBfsc])(%d*)" do item(kind, kind == "B" and 1 or tonumber(size) or 4) end
+  for kind, size in format:gmatch "([iIBfdsc])(%d*)" do item(kind, kind == "B" and 1 or tonumber(size) or 4) end
 end
 
 function string.pack(format, ...)
@@ -73,6 +82,8 @@ function string.pack(format, ...)
     local value = values[#parts + 1]
     if kind == "f" then
       parts[#parts + 1] = float_bytes(value)
+    elseif kind == "d" then
+      parts[#parts + 1] = double_bytes(value)
     elseif kind == "c" then
       parts[#parts + 1] = value .. ("\0"):rep(size - #value)
     elseif kind == "s" then

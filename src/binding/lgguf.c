@@ -86,11 +86,12 @@ static uint64_t bits_of(lua_State *L, heed_gguf_type type) {
 /* encode(type, list): the bytes of the list's elements as values of that type, which is no array */
 static int encode(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
-  const char *name = luaL_checkstring(L, 1);
+  const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
   int type = 0;
   while (type < GGUF_TYPES && strcmp(gguf_types[type], name) != 0) type++;
-  if (type == GGUF_TYPES || type == HEED_GGUF_ARRAY || !lua_istable(L, 2))
-    return lheed_error(L, "save: encode takes a type and a list");
+  if (type == GGUF_TYPES || type == HEED_GGUF_ARRAY)
+    return lheed_bad_argument(L, 1, "save", "type", "a type of GGUF's values");
+  if (!lua_istable(L, 2)) return lheed_bad_argument(L, 2, "save", "list", "a list");
   lua_settop(L, 2);
   const bool strings = type == HEED_GGUF_STRING;
   const size_t width = strings ? 8 : heed__gguf_width((heed_gguf_type)type);

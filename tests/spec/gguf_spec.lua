@@ -176,7 +176,7 @@ describe("Saving GGUF files", function()
     local what = { scalar = heed.tensor(3), half = heed.randn(2, 3):to "float16", brain = heed.randn(5):to "bfloat16",
       whole = heed.tensor { 1, -2 }:long(), byte = heed.tensor { 1, -2 }:to "int8", empty = heed.zeros(0, 3),
       turned = heed.randn(3, 4).T, cube = heed.randn(2, 3, 4) }
-    for name, x in pairs(state) do what[name] = x end
+    for name, x in heed.pairs(state) do what[name] = x end
     what.row = state.q4_k[2]
     local found = again(what)
     for name, x in pairs(what) do
