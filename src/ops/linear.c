@@ -109,7 +109,11 @@ static bool multiply_reduced_slice(void *argument, int64_t i, int slot, int64_t 
 /* False: the product is not computed in fewer bits, by the context's precision, its kernels or for lack of
  * memory for packing. */
 static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
-  enum { COLUMNS = 192, ROWS = 512, SLICE = 1 << 24 }; /* a slice's columns are a multiple of COLUMNS */
+  enum {
+    COLUMNS = 192,
+    ROWS = 512,
+    WORK = 1 << 24 /* multiply-adds of a slice */
+  };               /* a slice's columns are a multiple of COLUMNS */
   const heed__kernels *kernels = heed__kernels_of(ctx);
   const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8;
   size_t each;
@@ -129,7 +133,7 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
   }
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n;
   d->rows = heed__part_of(m, ROWS, HEED__REDUCED_ROWS);
-  const double columns = (double)SLICE / ((double)d->rows * (double)t->k);
+  const double columns = (double)WORK / ((double)d->rows * (double)t->k);
   d->columns = columns < (double)n ? heed__part_of(n, heed__max(COLUMNS, (int64_t)columns), COLUMNS) : n;
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->packing, workers, heed__parts(m, PACKED_ROWS), pack_slice, d);

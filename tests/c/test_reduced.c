@@ -72,14 +72,13 @@ static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, int way)
       guard_bytes(s_size * sizeof(float), at_end), guard_bytes(z.n * sizeof(float), at_end),
       guard_bytes(c_size * sizeof(float), at_end),
   };
-  float *c = guards[4].data, *wanted = malloc(c_size * sizeof *wanted + 1),
-        *size = malloc(c_size * sizeof *size + 1);
-  assert_true(wanted && size);
+  float *c = guards[4].data, *wanted = malloc(c_size * sizeof *wanted + 1);
+  assert_non_null(wanted);
   fill(guards[0].data, x_size, 1);
   fill_weight(dtype, guards[1].data, w_size, 2);
   fill(guards[2].data, s_size, 3);
   fill(guards[3].data, z.n, 4);
-  for (size_t i = 0; i < c_size; i++) c[i] = wanted[i] = size[i] = NAN;
+  for (size_t i = 0; i < c_size; i++) c[i] = wanted[i] = NAN;
   heed__reduced_task task = {.whole = {.m = z.m,
                                        .n = z.n,
                                        .k = z.k,
@@ -107,7 +106,6 @@ static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, int way)
     }
   }
   free(wanted);
-  free(size);
   for (size_t i = 0; i < sizeof guards / sizeof *guards; i++) unguard(guards[i]);
 }
 
@@ -128,6 +126,25 @@ static void products_agree_with_the_specification(void **state) {
   with_every_table(all_edges);
 }
 
+/* A whole product with contiguous operands and no bias. */
+static heed__reduced_task close_task(heed_dtype dtype, sizes z, const float *x, const void *w,
+                                     const float *scale, float *c) {
+  return (heed__reduced_task){.whole = {.m = z.m,
+                                        .n = z.n,
+                                        .k = z.k,
+                                        .x = x,
+                                        .w = w,
+                                        .scale = scale,
+                                        .dtype = dtype,
+                                        .x_row = (ptrdiff_t)z.k,
+                                        .w_row = (ptrdiff_t)z.k,
+                                        .scale_row = heed__int8_blocks((int64_t)z.k),
+                                        .c = c,
+                                        .c_row = (ptrdiff_t)z.n},
+                              .rows = z.m,
+                              .columns = z.n};
+}
+
 /* A part of the rows and columns has the bits of the whole. */
 static void parts(heed_context *ctx) {
   enum { M = 130, N = 200, K = 130 };
@@ -137,20 +154,7 @@ static void parts(heed_context *ctx) {
   fill(scale, N * 3, 6);
   for (int d = 0; d < DTYPES; d++) {
     fill_weight(dtypes[d], w, N * K, 7);
-    heed__reduced_task task = {.whole = {.m = M,
-                                         .n = N,
-                                         .k = K,
-                                         .x = x,
-                                         .w = w,
-                                         .scale = scale,
-                                         .dtype = dtypes[d],
-                                         .x_row = K,
-                                         .w_row = K,
-                                         .scale_row = 3,
-                                         .c = whole,
-                                         .c_row = N},
-                               .rows = M,
-                               .columns = N};
+    heed__reduced_task task = close_task(dtypes[d], (sizes){M, N, K}, x, w, scale, whole);
     if (!multiply(ctx, &task, false)) continue;
     task.whole.c = part;
     memset(part, 0, sizeof part);
@@ -184,20 +188,7 @@ static void not_finite(heed_context *ctx) {
   }
   for (int d = 0; d < 2; d++) {
     fill_weight(dtypes[d], w, N * K, 10);
-    heed__reduced_task task = {.whole = {.m = M,
-                                         .n = N,
-                                         .k = K,
-                                         .x = x,
-                                         .w = w,
-                                         .scale = scale,
-                                         .dtype = dtypes[d],
-                                         .x_row = K,
-                                         .w_row = K,
-                                         .scale_row = 2,
-                                         .c = c,
-                                         .c_row = N},
-                               .rows = M,
-                               .columns = N};
+    heed__reduced_task task = close_task(dtypes[d], (sizes){M, N, K}, x, w, scale, c);
     if (!multiply(ctx, &task, false)) continue;
     for (size_t i = 0; i < M * N; i++) {
       const size_t row = i / N;

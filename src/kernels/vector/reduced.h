@@ -277,18 +277,32 @@ V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int r
 
 /* All rows of the group, with a tile for each number of vectors that fills the registers. */
 #define REDUCED_PASS(kind, height, width)                                                                    \
-  static __attribute__((noinline)) void reduced_##kind##_##width(const reduced_step *s) {                    \
-    for (size_t row = 0; row < s->rows; row += (height)) reduced_##kind##_tile(s, row, height, width);       \
-  }
-REDUCED_PASS(bytes, 12, 1)
-REDUCED_PASS(bytes, 6, 2)
-REDUCED_PASS(bytes, 4, 3)
-REDUCED_PASS(bytes, 3, 4)
+  for (size_t row = 0; row < s->rows; row += (height)) reduced_##kind##_tile(s, row, height, width)
+static __attribute__((noinline)) void reduced_bytes_1(const reduced_step *s) {
+  REDUCED_PASS(bytes, 12, 1);
+}
+static __attribute__((noinline)) void reduced_bytes_2(const reduced_step *s) {
+  REDUCED_PASS(bytes, 6, 2);
+}
+static __attribute__((noinline)) void reduced_bytes_3(const reduced_step *s) {
+  REDUCED_PASS(bytes, 4, 3);
+}
+static __attribute__((noinline)) void reduced_bytes_4(const reduced_step *s) {
+  REDUCED_PASS(bytes, 3, 4);
+}
 #if defined(V_HALVES)
-REDUCED_PASS(halves, 24, 1)
-REDUCED_PASS(halves, 12, 2)
-REDUCED_PASS(halves, 8, 3)
-REDUCED_PASS(halves, 6, 4)
+static __attribute__((noinline)) void reduced_halves_1(const reduced_step *s) {
+  REDUCED_PASS(halves, 24, 1);
+}
+static __attribute__((noinline)) void reduced_halves_2(const reduced_step *s) {
+  REDUCED_PASS(halves, 12, 2);
+}
+static __attribute__((noinline)) void reduced_halves_3(const reduced_step *s) {
+  REDUCED_PASS(halves, 8, 3);
+}
+static __attribute__((noinline)) void reduced_halves_4(const reduced_step *s) {
+  REDUCED_PASS(halves, 6, 4);
+}
 #endif
 
 static void reduced_pass(const reduced_step *s, size_t vectors) {
