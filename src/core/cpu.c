@@ -30,14 +30,18 @@ static unsigned detect(bool tiles) {
   if ((b & avx512) != avx512 || (saved & ZMM) != ZMM) return tables;
   tables |= 1u << HEED__CPU_avx512;
 #if HEED__HAS_NARROW
-  enum { VNNI = 1 << 11, BF16 = 1 << 5 };              /* leaf 7: ecx; leaf 7.1: eax */
+  enum { VNNI = 1 << 11, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax */
+#if HEED__HAS_AMX
   const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25; /* edx: AMX BF16, TILE, INT8 */
   const bool has_tiles = (d & amx) == amx && (saved & TILES) == TILES;
+#endif
   if (!(c & VNNI)) return tables;
   tables |= 1u << HEED__CPU_avx512_vnni;
   if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & BF16)) return tables;
   tables |= 1u << HEED__CPU_avx512_bf16;
+#if HEED__HAS_AMX
   if (tiles && has_tiles && heed__system_allow_tiles()) tables |= 1u << HEED__CPU_amx;
+#endif
 #endif
   return tables;
 }

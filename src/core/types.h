@@ -107,9 +107,15 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 #else
 #define HEED__HAS_NARROW 0
 #endif
-#if HEED__HAS_NARROW
+/* The intrinsics of AMX in gcc pass strides as a long, which must have 64 bits. */
+#if HEED__HAS_NARROW && defined(__LP64__)
+#define HEED__HAS_AMX     1
 #define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512) X(avx512_vnni) X(avx512_bf16) X(amx)
+#elif HEED__HAS_NARROW
+#define HEED__HAS_AMX     0
+#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512) X(avx512_vnni) X(avx512_bf16)
 #elif defined(__x86_64__)
+#define HEED__HAS_AMX     0
 #define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512)
 #elif defined(__aarch64__)
 #define HEED__CPU_LIST(X) X(scalar) X(neon)

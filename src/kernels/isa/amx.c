@@ -1,7 +1,7 @@
 /* The kernels on AMX: integer and bfloat16 products. The others are those of avx512.c. */
 #include "../../core/types.h"
 
-#if HEED__HAS_NARROW
+#if HEED__HAS_NARROW && HEED__HAS_AMX
 
 #define V_TARGET                                                                                             \
   "amx-tile,amx-int8,amx-bf16,avx512vnni,avx512bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
