@@ -191,6 +191,23 @@ HEED_API int heed_num_threads(const heed_context *ctx);
  * one thread, otherwise heed's own kernel. */
 HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
+/* How linear multiplies, as in PyTorch's set_float32_matmul_precision. HIGHEST, the initial value: in
+ * float32, to which low-precision weights are widened. HIGH: weights in bfloat16 and int8 are multiplied by
+ * the processor's instructions for such numbers, for which x is rounded, too: to bfloat16, or to 8 bits in
+ * blocks of HEED_INT8_BLOCK elements. The rounding errors of x are as large as those of the weights. MEDIUM:
+ * float32 and float16 weights as well, rounded to bfloat16. */
+#define HEED_MATMUL_PRECISION_LIST(X) X(HIGHEST, "highest") X(HIGH, "high") X(MEDIUM, "medium")
+typedef enum heed_matmul_precision {
+#define X(name, text) HEED_PRECISION_##name,
+  HEED_MATMUL_PRECISION_LIST(X)
+#undef X
+} heed_matmul_precision;
+/** A processor without the instructions computes as with HIGHEST, and so does any for fewer than 8 rows.
+ * Results do not depend on the number of threads. Gradients are computed in float32. On Linux the process is
+ * permitted to use AMX where the processor has it. Errors: ARGUMENT. */
+HEED_CALL heed_set_matmul_precision(heed_context *ctx, heed_matmul_precision precision);
+HEED_API heed_matmul_precision heed_get_matmul_precision(const heed_context *ctx);
+
 /** Whether heed requests huge pages for blocks of 4 MiB and more (Linux: madvise on the block alone; no
  * effect elsewhere). They make the first use of large results two to three times as fast, and freeing them
  * ten times. The initial value is true with malloc and in Lua states, false with a host's allocator. */

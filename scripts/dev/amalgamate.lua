@@ -265,6 +265,13 @@ end
 local out = {}
 for _, path in ipairs(engine) do out[#out + 1] = begins(path) .. join(path, seen, {}) .. "\n" end
 
+-- Tables that inherit stand below those they inherit from.
+local function inherits(t) return read(t.path):find("HEED__INHERITING_TABLE", 1, true) ~= nil end
+table.sort(tables, function(a, b)
+  if inherits(a) ~= inherits(b) then return inherits(b) end
+  return a.path < b.path
+end)
+
 for _, t in ipairs(tables) do
   local mine = setmetatable({}, { __index = seen }) -- headers that are there already, and this table's
   local text = join(t.path, mine, {}) .. "\n"

@@ -22,6 +22,31 @@ static int get_num_threads(lua_State *L) {
   return 1;
 }
 
+static const char *const precisions[] = {
+#define X(name, text) text,
+    HEED_MATMUL_PRECISION_LIST(X)
+#undef X
+};
+enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+
+static int set_matmul_precision(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
+  int i = 0;
+  lheed_arguments(L, "set_matmul_precision", 1);
+  while (i < PRECISIONS && strcmp(name, precisions[i]) != 0) i++;
+  if (i == PRECISIONS)
+    return lheed_bad_argument(L, 1, "set_matmul_precision", "precision", "'highest', 'high' or 'medium'");
+  LHEED_TRY(L, heed_set_matmul_precision(ctx, (heed_matmul_precision)i));
+  return 0;
+}
+
+static int get_matmul_precision(lua_State *L) {
+  lheed_arguments(L, "get_matmul_precision", 0);
+  lua_pushstring(L, precisions[heed_get_matmul_precision(lheed_get(L)->context)]);
+  return 1;
+}
+
 static int seconds(lua_State *L) {
   lheed_arguments(L, "clock", 0);
   lua_pushnumber(L, heed_clock());
@@ -79,6 +104,8 @@ static int info_tostring(lua_State *L) {
 void lheed_open_info(lua_State *L) {
   static const luaL_Reg functions[] = {{"set_num_threads", set_num_threads},
                                        {"get_num_threads", get_num_threads},
+                                       {"set_matmul_precision", set_matmul_precision},
+                                       {"get_matmul_precision", get_matmul_precision},
                                        {"clock", seconds},
                                        {"info", info},
                                        {NULL, NULL}};

@@ -86,6 +86,22 @@ size_t heed_memory_peak(const heed_context *ctx) {
   return ctx != NULL ? ctx->peak : 0;
 }
 
+heed_status heed_set_matmul_precision(heed_context *ctx, heed_matmul_precision precision) {
+  HEED__ENTER(ctx, "set_matmul_precision", ctx);
+  if ((int)precision < HEED_PRECISION_HIGHEST || precision > HEED_PRECISION_MEDIUM)
+    return heed__fail(
+        ctx, HEED_ARGUMENT,
+        "set_matmul_precision: precision is %d; it must be HEED_PRECISION_HIGHEST, _HIGH or _MEDIUM",
+        (int)precision);
+  if (precision != HEED_PRECISION_HIGHEST) ctx->cpu = heed__cpu_for_narrow(ctx->cpu);
+  ctx->precision = precision;
+  return HEED_OK;
+}
+
+heed_matmul_precision heed_get_matmul_precision(const heed_context *ctx) {
+  return ctx != NULL ? ctx->precision : HEED_PRECISION_HIGHEST;
+}
+
 void heed_reset_peak(heed_context *ctx) {
   if (ctx == NULL) return;
   heed__shrink_kept(ctx, 0);

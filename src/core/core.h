@@ -151,6 +151,9 @@ bool heed__cpu_runs(heed__cpu cpu);
 /** The fastest kernel table that runs here, or the one that the environment variable HEED_CPU names; false if
  * there is no such table or it does not run here. */
 bool heed__cpu_choose(heed__cpu *out);
+/** The table for products in fewer bits, given the chosen one: AMX where the system permits it, which is a
+ * property of the whole process, and unless HEED_CPU is set. */
+heed__cpu heed__cpu_for_narrow(heed__cpu cpu);
 
 #define HEED__CPU_NAME 64
 /** The processor's brand name, or the architecture's name. */
@@ -210,6 +213,7 @@ struct heed_context {
   int64_t hooks;               /* the number of the last hook on a tensor */
   struct heed__pass *backward; /* the backward pass that runs; NULL: none (grad) */
   heed_dropout_stream dropout_stream;
+  heed_matmul_precision precision;
   heed_generator generator;
   heed__pace pace;
   heed__poll_state poll;

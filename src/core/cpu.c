@@ -14,18 +14,35 @@ static uint64_t saved_registers(void) {
   return (uint64_t)high << 32 | low;
 }
 
-/* One bit for each table that runs here: 1 << HEED__CPU_x. */
-static unsigned detect(void) {
-  enum { XMM_YMM = 0x6, ZMM = 0xe0 }; /* bits of the register that XGETBV reads */
+/* One bit for each table that runs here: 1 << HEED__CPU_x. AMX only if `tiles`: whether it runs depends on
+ * the system's permission, which is then requested. */
+static unsigned detect(bool tiles) {
+  enum { XMM_YMM = 0x6, ZMM = 0xe0, TILES = 0x60000 }; /* bits of the register that XGETBV reads */
   const unsigned avx512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL;
   unsigned tables = 1u << HEED__CPU_scalar, a, b, c, d;
+  (void)tiles;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return tables;
   if (!(c & bit_OSXSAVE) || !(c & bit_FMA) || !(c & bit_F16C)) return tables;
   const uint64_t saved = saved_registers();
   if ((saved & XMM_YMM) != XMM_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return tables;
   if (!(b & bit_AVX2)) return tables;
   tables |= 1u << HEED__CPU_avx2;
-  if ((b & avx512) == avx512 && (saved & ZMM) == ZMM) tables |= 1u << HEED__CPU_avx512;
+  if ((b & avx512) != avx512 || (saved & ZMM) != ZMM) return tables;
+  tables |= 1u << HEED__CPU_avx512;
+#if HEED__HAS_NARROW
+  enum { VNNI = 1 << 11, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax */
+#if HEED__HAS_AMX
+  const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25; /* edx: AMX BF16, TILE, INT8 */
+  const bool has_tiles = (d & amx) == amx && (saved & TILES) == TILES;
+#endif
+  if (!(c & VNNI)) return tables;
+  tables |= 1u << HEED__CPU_avx512_vnni;
+  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & BF16)) return tables;
+  tables |= 1u << HEED__CPU_avx512_bf16;
+#if HEED__HAS_AMX
+  if (tiles && has_tiles && heed__system_allow_tiles()) tables |= 1u << HEED__CPU_amx;
+#endif
+#endif
   return tables;
 }
 
@@ -49,7 +66,8 @@ void heed__cpu_name(char text[HEED__CPU_NAME]) {
 
 #else
 
-static unsigned detect(void) {
+static unsigned detect(bool tiles) {
+  (void)tiles;
 #if defined(__aarch64__)
   return 1u << HEED__CPU_scalar | 1u << HEED__CPU_neon;
 #else
@@ -67,8 +85,29 @@ void heed__cpu_name(char text[HEED__CPU_NAME]) {
 
 #endif
 
+#if HEED__HAS_NARROW
+enum { LAST_UNASKED = HEED__CPU_avx512_bf16 };
+#else
+enum { LAST_UNASKED = HEED__CPU_COUNT - 1 };
+#endif
+
 bool heed__cpu_runs(heed__cpu cpu) {
-  return detect() >> cpu & 1;
+  return detect((int)cpu > LAST_UNASKED) >> cpu & 1;
+}
+
+static const char *forced_name(void) {
+  const char *forced = getenv("HEED_CPU");
+  return forced && *forced ? forced : NULL;
+}
+
+/* Intel's processors add bfloat16 pairs more slowly than float32 (0.6 times, Sapphire Rapids). */
+static bool is_slow(int cpu) {
+#if HEED__HAS_NARROW
+  unsigned a, b, c, d;
+  return cpu == HEED__CPU_avx512_bf16 && __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx;
+#else
+  return (void)cpu, false;
+#endif
 }
 
 bool heed__cpu_choose(heed__cpu *out) {
@@ -77,11 +116,18 @@ bool heed__cpu_choose(heed__cpu *out) {
       HEED__CPU_LIST(X)
 #undef X
   };
-  const char *forced = getenv("HEED_CPU");
-  for (int i = (int)(sizeof names / sizeof *names) - 1; i >= 0; i--) {
-    if (!heed__cpu_runs((heed__cpu)i) || (forced && *forced && strcmp(forced, names[i]) != 0)) continue;
+  const char *forced = forced_name();
+  for (int i = forced ? HEED__CPU_COUNT - 1 : LAST_UNASKED; i >= 0; i--) {
+    if (!forced && is_slow(i)) continue;
+    if ((forced && strcmp(forced, names[i]) != 0) || !heed__cpu_runs((heed__cpu)i)) continue;
     *out = (heed__cpu)i;
     return true;
   }
   return false;
+}
+
+heed__cpu heed__cpu_for_narrow(heed__cpu cpu) {
+  for (int i = HEED__CPU_COUNT - 1; !forced_name() && i > LAST_UNASKED; i--)
+    if (heed__cpu_runs((heed__cpu)i)) return (heed__cpu)i;
+  return cpu;
 }

@@ -10,6 +10,9 @@ long heed__system_process(void);
 /** Processors that are online, at least 1. */
 long heed__system_processors(void);
 
+/** Asks the system to save AMX's tiles for the threads of this process; whether it does. */
+bool heed__system_allow_tiles(void);
+
 /** Asks for huge pages within a block that has not been touched yet; does nothing where there are none. */
 void heed__system_advise_huge_pages(void *block, size_t bytes);
 

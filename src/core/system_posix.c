@@ -30,7 +30,22 @@
 #include <sys/ioctl.h>
 #endif
 
+#if defined(__linux__) && defined(__x86_64__)
+#include <sys/syscall.h>
+#endif
+
 #define MOST_PER_CALL ((size_t)1 << 30) /* bytes of one read or write */
+
+/* ---- Tiles ---- */
+
+bool heed__system_allow_tiles(void) {
+#if defined(__linux__) && defined(__x86_64__)
+  enum { REQUEST = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM of asm/prctl.h */
+  return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+  return false;
+#endif
+}
 
 /* ---- What WASI lacks: processes, processors, links, permissions, locks, dup, the size of a disk ---- */
 

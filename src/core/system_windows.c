@@ -20,6 +20,10 @@ double heed_clock(void) {
   return (double)ticks.QuadPart / (double)ticks_per_second.QuadPart;
 }
 
+bool heed__system_allow_tiles(void) {
+  return false;
+}
+
 long heed__system_process(void) {
   return 1; /* Windows has no fork */
 }

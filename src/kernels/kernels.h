@@ -98,6 +98,25 @@ typedef struct heed__lowp_task {
   bool far; /* the whole weight, of which w may be a part, probably does not fit in the second-level cache */
 } heed__lowp_task;
 
+/* ---- Products in fewer bits ---- */
+
+/* Rows row…row + rows - 1 and columns column…column + columns - 1 of such a product, whose weight may be
+ * float32, too, with x rounded once (reduced_pack) and multiplied by the processor's narrow instructions:
+ *   float32, bfloat16, float16   elements of x and w are rounded to bfloat16 (subnormal ones to 0), their
+ *                                products are exact, sums are float32
+ *   int8                         x is rounded to integers q in blocks of HEED_INT8_BLOCK elements of a row:
+ *                                q = round(x · (127 / a)), a = max |x|; 0 where a < 2^-100. The sum of a
+ *                                block's products is an exact int32, which is multiplied by a / 127 and then,
+ *                                fused with the addition, by the scale of w, block after block
+ * A row of x with nan or inf in a block gives nan with int8; otherwise they count as in float32. */
+typedef struct heed__reduced_task {
+  heed__lowp_task whole;
+  void *packed;  /* reduced_bytes bytes, aligned to HEED__ALIGNMENT: x as the table's kernels read it */
+  void *scratch; /* *scratch_bytes bytes; contents as in heed__attention_task */
+  size_t row, rows, column, columns; /* row is a multiple of HEED__REDUCED_ROWS */
+} heed__reduced_task;
+enum { HEED__REDUCED_ROWS = 64 };
+
 /* ---- Small modules ---- */
 
 /* The forward pass of a small attention module on one batch item: x [n, d_in] through W_query, W_key and
@@ -220,6 +239,12 @@ typedef struct heed__rmsprop_rule {
   X(gemm_scratch, size_t, (size_t m, size_t n, size_t k))                                                    \
   /* sums in float32; for few rows of x, a row's result does not depend on the number of rows */             \
   X(lowp, bool, (const heed__lowp_task *task, const heed__pace *pace, int64_t *position))                    \
+  /* reduced_bytes is 0 if the table has no instructions for the product, or if they are not faster;         \
+     reduced_pack rounds the task's rows of x, whatever its columns; rows are a multiple of 16 unless they   \
+     are the last */                                                                                         \
+  X(reduced_bytes, size_t, (const heed__lowp_task *whole, size_t *scratch_bytes))                            \
+  X(reduced_pack, void, (const heed__reduced_task *task))                                                    \
+  X(reduced, bool, (const heed__reduced_task *task, const heed__pace *pace, int64_t *position))              \
   /* out[i] = x[i] as another dtype, contiguous, apart: float32, bfloat16, float16, int8; blocked in x */    \
   X(convert, void, (heed_dtype to, void *out, heed_dtype from, const void *x, size_t n))                     \
   /* a heed__normal_transform, bit-identical in every table */                                               \

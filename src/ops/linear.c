@@ -75,10 +75,91 @@ static bool multiply_lowp_slice(void *argument, int64_t i, int slot, int64_t *po
   return d->kernels->lowp(&t, d->work.pace, position);
 }
 
+/* ---- In fewer bits ---- */
+
+/* Rows that one task packs. */
+#define PACKED_ROWS 16
+
+static bool pack_slice(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__lowp_work *d = argument;
+  const size_t row = (size_t)i * PACKED_ROWS;
+  const heed__reduced_task task = {.whole = d->whole,
+                                   .packed = d->packed,
+                                   .row = row,
+                                   .rows = heed__min_size(d->whole.m - row, PACKED_ROWS)};
+  (void)slot;
+  (void)position;
+  d->kernels->reduced_pack(&task);
+  return true;
+}
+
+static bool multiply_reduced_slice(void *argument, int64_t i, int slot, int64_t *position) {
+  const heed__lowp_work *d = argument;
+  const int64_t row = i / d->across * d->rows, column = i % d->across * d->columns;
+  const heed__reduced_task task = {.whole = d->whole,
+                                   .packed = d->packed,
+                                   .scratch = (char *)d->scratch + (size_t)slot * d->scratch_each,
+                                   .row = (size_t)row,
+                                   .rows = (size_t)heed__min((int64_t)d->whole.m - row, d->rows),
+                                   .column = (size_t)column,
+                                   .columns = (size_t)heed__min((int64_t)d->whole.n - column, d->columns)};
+  return d->kernels->reduced(&task, d->work.pace, position);
+}
+
+/* False: the product is not computed in fewer bits, by the context's precision, its kernels or for lack of
+ * memory for packing. */
+static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
+  enum {
+    COLUMNS = 192,
+    ROWS = 512,
+    WORK = 1 << 24 /* multiply-adds of a slice */
+  };               /* a slice's columns are a multiple of COLUMNS */
+  const heed__kernels *kernels = heed__kernels_of(ctx);
+  const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8;
+  size_t each;
+  if (heed__is_blocked(t->dtype)) return false; /* widened to float32 in every precision */
+  if (ctx->precision == HEED_PRECISION_HIGHEST || (!stored && ctx->precision == HEED_PRECISION_HIGH))
+    return false;
+  const size_t bytes = kernels->reduced_bytes(t, &each);
+  if (bytes == 0) return false;
+  each = (each + HEED__ALIGNMENT - 1) / HEED__ALIGNMENT * HEED__ALIGNMENT;
+  const int workers = heed__workers(ctx);
+  *d = (heed__lowp_work){.kernels = kernels, .whole = *t, .scratch_each = each};
+  d->packed = heed__allocate(ctx, bytes);
+  d->scratch = heed__allocate(ctx, (size_t)workers * each);
+  if (d->packed == NULL || d->scratch == NULL) {
+    heed__release(ctx, d->packed);
+    heed__release(ctx, d->scratch);
+    return false;
+  }
+  const int64_t m = (int64_t)t->m, n = (int64_t)t->n;
+  d->rows = heed__part_of(m, ROWS, HEED__REDUCED_ROWS);
+  const double columns = (double)WORK / ((double)d->rows * (double)t->k);
+  d->columns = columns < (double)n ? heed__part_of(n, heed__max(COLUMNS, (int64_t)columns), COLUMNS) : n;
+  d->across = heed__parts(n, d->columns);
+  heed__work_begin(ctx, &d->packing, workers, heed__parts(m, PACKED_ROWS), pack_slice, d);
+  heed__work_begin(ctx, &d->work, workers, d->across * heed__parts(m, d->rows), multiply_reduced_slice, d);
+  return true;
+}
+
+static bool run_lowp(heed_context *ctx, heed__lowp_work *d) {
+  return (d->packed == NULL || heed__work_run(ctx, &d->packing)) && heed__work_run(ctx, &d->work);
+}
+
+static void end_lowp(heed_context *ctx, heed__lowp_work *d) {
+  heed__work_end(ctx, &d->work);
+  if (d->packed == NULL) return;
+  heed__work_end(ctx, &d->packing);
+  heed__release(ctx, d->packed);
+  heed__release(ctx, d->scratch);
+}
+
 static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__max((int64_t)t->k, 1);
+  if (begin_reduced(ctx, d, t)) return;
   d->kernels = heed__kernels_of(ctx);
   d->whole = *t;
+  d->packed = NULL;
   d->rows = m;
   d->columns = n;
   const double columns = (double)LOWP_SLICE / ((double)heed__max(m, MEMORY) * (double)k);
@@ -158,6 +239,17 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
   return HEED_OK;
 }
 
+/* Whether a float32 weight is multiplied in bfloat16: its rows must be contiguous. */
+static bool goes_reduced(const heed_context *ctx, const heed_tensor *x, const heed_tensor *weight) {
+  if (ctx->precision != HEED_PRECISION_MEDIUM || weight->numel == 0 || weight->stride[1] != 1) return false;
+  size_t unused;
+  const heed__lowp_task task = {.m = (size_t)heed__quotient(x->numel, weight->shape[1]),
+                                .n = (size_t)weight->shape[0],
+                                .k = (size_t)weight->shape[1],
+                                .dtype = HEED_FLOAT32};
+  return heed__kernels_of(ctx)->reduced_bytes(&task, &unused) > 0;
+}
+
 heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const char *function,
                                const heed_tensor *x, const heed_tensor *weight, const heed_tensor *scale,
                                const heed_tensor *bias, heed_tensor **out) {
@@ -170,7 +262,7 @@ heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const ch
                                         (const heed_tensor *const[]){x, weight, bias, scale});
   if (status) return status;
   l->function = function;
-  l->lowp = weight->dtype != HEED_FLOAT32;
+  l->lowp = weight->dtype != HEED_FLOAT32 || goes_reduced(ctx, x, weight);
   l->empty = l->result.tensor->numel == 0;
   for (int i = 0; i < 4; i++) l->made[i] = NULL;
   if (l->empty) return HEED_OK;
@@ -182,11 +274,11 @@ heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const ch
 
 bool heed__linear_run(heed_context *ctx, heed__linear_work *l) {
   if (l->empty) return true;
-  return l->lowp ? heed__work_run(ctx, &l->as.lowp.work) : heed__gemm_run(ctx, &l->as.gemm);
+  return l->lowp ? run_lowp(ctx, &l->as.lowp) : heed__gemm_run(ctx, &l->as.gemm);
 }
 
 heed_status heed__linear_end(heed_context *ctx, heed__linear_work *l, heed_status status) {
-  if (!l->empty && l->lowp) heed__work_end(ctx, &l->as.lowp.work);
+  if (!l->empty && l->lowp) end_lowp(ctx, &l->as.lowp);
   if (!l->empty && !l->lowp) heed__gemm_end(ctx, &l->as.gemm);
   free_made(l);
   return heed__result_end(ctx, &l->result, status);

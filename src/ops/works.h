@@ -74,6 +74,10 @@ typedef struct heed__lowp_work {
   heed__lowp_task whole;
   int64_t rows, columns, across;
   heed__work work;
+  /* In fewer bits: x is packed first, then multiplied. */
+  void *packed, *scratch; /* scratch_each bytes for each slot; NULL: x is not packed */
+  size_t scratch_each;
+  heed__work packing;
 } heed__lowp_work;
 
 typedef struct heed__linear_work {

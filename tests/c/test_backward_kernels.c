@@ -198,7 +198,8 @@ static void check_norm(const heed__kernels *k, size_t n, bool centred, int parts
   const double most = centre > 10 ? 2e-5 : 2e-6;
   if (t.dx && n > 3) assert_close("dx", dx, w.dx, ROWS * n, most, 0);
   if (t.dweight && n > 1) assert_close("dweight", dweight, w.dweight, n, most, 0);
-  if (t.dbias) assert_close("dbias", dbias, w.dbias, n, 2e-6, 0);
+  /* a sum of few numbers near 1 may cancel */
+  if (t.dbias) assert_close("dbias", dbias, w.dbias, n, 2e-6, 0.1);
   if (t.dx) { /* in place of dy, and row after row, the same bits */
     float *dweight_again = calloc(n, sizeof(float)), *dbias_again = calloc(n, sizeof(float));
     for (size_t r = 0; r < ROWS; r++) {
@@ -237,8 +238,10 @@ static void norm_gradients_are_near_double(const heed__kernels *k) {
   static void test##_in_all_tables(void **state) {                                                           \
     (void)state;                                                                                             \
     const heed__kernels *k;                                                                                  \
-    seed = 1;                                                                                                \
-    for (int i = 0; (k = table_at(i)); i++) test(k);                                                         \
+    for (int i = 0; (k = table_at(i)); i++) {                                                                \
+      seed = 1; /* the same numbers for each table */                                                        \
+      test(k);                                                                                               \
+    }                                                                                                        \
   }
 TABLE_TESTS(X)
 #undef X

@@ -479,8 +479,10 @@ static void transposes_copy_the_bits(const heed__kernels *k) {
   static void test##_in_all_tables(void **state) {                                                           \
     (void)state;                                                                                             \
     const heed__kernels *k;                                                                                  \
-    seed = 1;                                                                                                \
-    for (int i = 0; (k = table_at(i)); i++) test(k);                                                         \
+    for (int i = 0; (k = table_at(i)); i++) {                                                                \
+      seed = 1; /* the same numbers for each table */                                                        \
+      test(k);                                                                                               \
+    }                                                                                                        \
   }
 TABLE_TESTS(X)
 #undef X

@@ -307,6 +307,20 @@ describe("Tensors in blocks", function()
     end
   end)
 
+  it("are widened to float32 in every precision of products", function()
+    local before = heed.get_matmul_precision()
+    for _, kind in ipairs(KINDS) do
+      local x = heed.randn(40, state[kind]:size(2))
+      local wanted = heed.linear(x, state[kind])
+      for _, precision in ipairs { "high", "medium" } do
+        heed.set_matmul_precision(precision)
+        local got = heed.linear(x, state[kind])
+        heed.set_matmul_precision(before)
+        assert.is_true(heed.equal(wanted, got), kind .. " " .. precision)
+      end
+    end
+  end)
+
   it("are parameters of Linear and Embedding, which can be widened", function()
     local x = state.q4_k[{ { 1, 2 } }]
     local layer = heed.nn.Linear(x:size(2), 2, { bias = false })

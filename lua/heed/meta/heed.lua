@@ -360,6 +360,18 @@ function heed.set_num_threads(n) end
 ---@nodiscard
 function heed.get_num_threads() end
 
+---How `linear` and the modules multiply, for this Lua state: "highest" (initially) in float32, to which low-precision
+---weights are widened; "high": bfloat16 and int8 weights by the processor's instructions for such numbers, with the input
+---rounded to bfloat16 or to 8 bits in blocks of 64; "medium": float32 and float16 weights, too, rounded to bfloat16.
+---Processors without the instructions compute as with "highest". Fewer than 8 rows and gradients are computed in float32.
+---@param precision "highest"|"high"|"medium"
+function heed.set_matmul_precision(precision) end
+
+---The precision set.
+---@return "highest"|"high"|"medium"
+---@nodiscard
+function heed.get_matmul_precision() end
+
 ---Limits of this Lua state. Exceeding one raises an error, which pcall catches; existing tensors stay valid, and later
 ---calls work as usual.
 ---@class heed.Limits

@@ -16,6 +16,7 @@ HEED__DECLARE_KERNELS
 #include "normal.h"
 #include "pass.h"
 #include "philox.h"
+#include "reduced_none.h"
 #include "rows.h"
 #include "steps.h"
 

@@ -21,7 +21,7 @@ V_INLINE vfloat load_stored(const void *x, const heed_dtype dtype) {
 }
 
 /* The first n < V_LANES elements of a low-precision dtype, then zeros; nothing else is read. */
-static __attribute__((noinline)) vfloat load_stored_first(const void *x, heed_dtype dtype, size_t n) {
+static __attribute__((noinline, unused)) vfloat load_stored_first(const void *x, heed_dtype dtype, size_t n) {
   uint16_t some[V_LANES] = {0};
   memcpy(some, x, n * heed__element_bytes(dtype));
   return load_stored(some, dtype);
@@ -57,7 +57,8 @@ V_INLINE void widen_vectors(float *out, const void *x, const heed_dtype dtype, f
 }
 
 /* out = n elements, `column` apart; scale: factor of int8 */
-static void widen_row(float *out, const void *x, heed_dtype dtype, ptrdiff_t column, float scale, int64_t n) {
+static inline void widen_row(float *out, const void *x, heed_dtype dtype, ptrdiff_t column, float scale,
+                             int64_t n) {
   if (column != 1 || n < V_LANES) {
     const float *row = heed__scalar_widen(x, dtype, scale, &column, n, out);
     for (int64_t i = 0; row != out && i < n; i++) out[i] = row[i * column];

@@ -1,0 +1,74 @@
+/* Products in fewer bits: the readable specification, and the reference of their tests. No context chooses
+ * these kernels, because without instructions for narrow numbers they save nothing. */
+#include "scalar.h"
+
+size_t heed__scalar_reduced_bytes(const heed__lowp_task *whole, size_t *scratch_bytes) {
+  (void)whole;
+  *scratch_bytes = 0;
+  return 0;
+}
+
+void heed__scalar_reduced_pack(const heed__reduced_task *task) {
+  (void)task;
+}
+
+/* Elements first…first + n - 1 of row j of the weight, widened; int8 without its scale. */
+static void widen_weight(const heed__lowp_task *t, size_t j, size_t first, size_t n, float *out) {
+  const ptrdiff_t start = (ptrdiff_t)j * t->w_row + (ptrdiff_t)first;
+  ptrdiff_t column = 1;
+  const float *row = heed__scalar_widen((const char *)t->w + start * (ptrdiff_t)heed__element_bytes(t->dtype),
+                                        t->dtype, 1.0f, &column, (int64_t)n, out);
+  for (size_t p = 0; row != out && p < n; p++) out[p] = row[p];
+}
+
+/* Rounds to bfloat16, in place; subnormal results are 0. */
+static void round_halves(float *x, size_t n) {
+  for (size_t p = 0; p < n; p++) {
+    x[p] = heed__float_from_bfloat16(heed__bfloat16_from_float(x[p]));
+    if (fabsf(x[p]) < FLT_MIN) x[p] = 0.0f;
+  }
+}
+
+/* Rounds a block to integers, in place, and returns their scale. */
+static float round_bytes(float *x, size_t n) {
+  float most = 0.0f, finite = 0.0f;
+  for (size_t p = 0; p < n; p++) {
+    most = fabsf(x[p]) > most ? fabsf(x[p]) : most;
+    finite += x[p] * 0.0f;
+  }
+  const float inverse = most >= 0x1p-100f && finite == 0.0f ? 127.0f / most : 0.0f;
+  for (size_t p = 0; p < n; p++) x[p] = inverse == 0.0f ? 0.0f : rintf(x[p] * inverse);
+  return most * (1.0f / 127.0f) + finite;
+}
+
+bool heed__scalar_reduced(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
+  const heed__lowp_task *t = &task->whole;
+  float x[HEED_INT8_BLOCK], w[HEED_INT8_BLOCK];
+  (void)pace;
+  (void)position;
+  for (size_t i = task->row; i < task->row + task->rows; i++) {
+    float *c = t->c + (ptrdiff_t)i * t->c_row;
+    for (size_t j = task->column; j < task->column + task->columns; j++) c[j] = 0.0f;
+    for (size_t p = 0; p < t->k; p += HEED_INT8_BLOCK) {
+      const size_t n = heed__min_size(t->k - p, HEED_INT8_BLOCK);
+      memcpy(x, t->x + (ptrdiff_t)i * t->x_row + p, n * sizeof *x);
+      float scale = 1.0f;
+      if (t->dtype == HEED_INT8)
+        scale = round_bytes(x, n);
+      else
+        round_halves(x, n);
+      for (size_t j = task->column; j < task->column + task->columns; j++) {
+        float sum = 0.0f; /* of integers: below 2^24, so exact */
+        widen_weight(t, j, p, n, w);
+        if (t->dtype != HEED_INT8) round_halves(w, n);
+        for (size_t q = 0; q < n; q++) sum += x[q] * w[q];
+        c[j] = t->dtype == HEED_INT8
+                   ? fmaf(sum * scale,
+                          t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)], c[j])
+                   : c[j] + sum;
+      }
+    }
+    for (size_t j = task->column; t->bias && j < task->column + task->columns; j++) c[j] += t->bias[j];
+  }
+  return true;
+}

@@ -1,0 +1,384 @@
+/* Products in fewer bits (kernels.h) with instructions that multiply and add the bytes or bfloat16 pairs of
+ * each lane. The table's file defines V_HALVES if it has those of pairs, and REDUCED_TILES if the products of
+ * tiles are in reduced_tiles.h.
+ *
+ * x is packed in vectors of 16 rows: lane i of word p of a vector has 4 bytes or 2 halves of row i. The
+ * weight is unpacked, REDUCED_GROUP rows at a time, line by line: a line of each row, then the next. A tile
+ * multiplies some rows of the weight, a word of which is broadcast, with up to 4 vectors of x; its sums are
+ * those of the transposed product, and are transposed when they are written. */
+#ifndef HEED_VECTOR_REDUCED_H
+#define HEED_VECTOR_REDUCED_H
+
+#include "widen.h"
+
+enum {
+  REDUCED_LANES = V_LANES, /* rows of x in a vector */
+  REDUCED_VECTORS = 4,     /* of x in a panel */
+  REDUCED_GROUP = 96,      /* rows of the weight that are unpacked together */
+  REDUCED_WORD = 4,        /* bytes */
+  REDUCED_LINE = 64,       /* bytes of a vector */
+  REDUCED_FEW = 8,         /* below this many rows of x the time is that of reading the weight */
+  REDUCED_ROWS = HEED__REDUCED_ROWS,
+};
+_Static_assert(REDUCED_LANES *REDUCED_VECTORS == REDUCED_ROWS && REDUCED_LANES == 16, "16 lanes");
+
+/* The packed form of a product. Bytes have the elements of a block in one line of a row. */
+typedef struct reduced_form {
+  bool bytes;
+  size_t depth;  /* k in words, whole lines */
+  size_t blocks; /* scales of a row; 0 with halves */
+  size_t vector; /* bytes of a packed vector of x: words, then [blocks, 16] scales and [blocks, 16] starts */
+} reduced_form;
+
+static reduced_form reduced_form_of(const heed__lowp_task *t) {
+  const bool bytes = t->dtype == HEED_INT8;
+  const size_t in_line = bytes ? 64 : 32, lines = (t->k + in_line - 1) / in_line;
+  const size_t blocks = bytes ? lines : 0;
+  return (reduced_form){bytes, lines * REDUCED_LANES, blocks,
+                        (lines * REDUCED_LANES + 2 * blocks) * REDUCED_LINE};
+}
+
+/* Scratch: the unpacked rows, then [REDUCED_GROUP, blocks] scales. */
+static size_t reduced_size(const heed__lowp_task *t, size_t *scratch_bytes) {
+  const reduced_form f = reduced_form_of(t);
+  *scratch_bytes = REDUCED_GROUP * (f.depth * REDUCED_WORD + f.blocks * sizeof(float));
+#if !defined(V_HALVES)
+  if (!f.bytes) return 0;
+#endif
+  if (t->m < REDUCED_FEW || t->k < REDUCED_LINE) return 0;
+  return (t->m + REDUCED_LANES - 1) / REDUCED_LANES * f.vector;
+}
+
+/* ---- Packing ---- */
+
+/* Elements p…p + n - 1 of a row as 4 or fewer vectors, then zeros. */
+V_INLINE void reduced_load(vfloat *out, const int vectors, const float *row, size_t n) {
+  for (int v = 0; v < vectors; v++) {
+    const size_t first = (size_t)v * V_LANES;
+    out[v] = first + V_LANES <= n ? v_load(row + first)
+             : first < n          ? v_load_masked(row + first, v_first(n - first))
+                                  : v_zero();
+  }
+}
+
+/* Rounds a block of a row to 64 bytes; *scale is its scale. */
+V_INLINE vfloat reduced_round_bytes(const float *row, size_t n, float *scale) {
+  vfloat x[4];
+  reduced_load(x, 4, row, n);
+  const vfloat most = v_max(v_max(v_abs(x[0]), v_abs(x[1])), v_max(v_abs(x[2]), v_abs(x[3])));
+  const vfloat zero =
+      v_fma(x[0], v_zero(), v_fma(x[1], v_zero(), v_fma(x[2], v_zero(), v_mul(x[3], v_zero()))));
+  const bool finite = v_mask_bits(v_isnan(zero)) == 0;
+  const float a = v_highest(most), inverse = finite && a >= 0x1p-100f ? 127.0f / a : 0.0f;
+  *scale = finite ? a * (1.0f / 127.0f) : NAN;
+  for (int v = 0; v < 4; v++) x[v] = inverse == 0.0f ? v_zero() : v_mul(x[v], v_set(inverse));
+  return v_from_bits(v_round_bytes(x));
+}
+
+static void reduced_pack_vector(const heed__lowp_task *t, const reduced_form *f, char *out, size_t row,
+                                size_t rows) {
+  char *const side = out + f->depth * REDUCED_LINE;
+  const size_t in_line = f->bytes ? 64 : 32;
+  for (size_t line = 0; line * in_line < t->k; line++) {
+    const size_t p = line * in_line, n = heed__min_size(t->k - p, in_line);
+    float scale[REDUCED_LANES] = {0};
+    vfloat r[REDUCED_LANES];
+    for (size_t i = 0; i < REDUCED_LANES; i++) {
+      const float *x = t->x + (ptrdiff_t)(row + i) * t->x_row + p;
+      if (i >= rows) {
+        r[i] = v_zero();
+      } else if (f->bytes) {
+        r[i] = reduced_round_bytes(x, n, &scale[i]);
+      } else {
+#if defined(V_HALVES)
+        vfloat y[2];
+        reduced_load(y, 2, x, n);
+        r[i] = v_from_bits(v_round_halves(y[0], y[1]));
+#endif
+      }
+    }
+    v_transpose(r);
+    vint sum = v_set_int(0);
+    for (size_t i = 0; i < REDUCED_LANES; i++) {
+      v_store_words(out + (line * REDUCED_LANES + i) * REDUCED_LINE, v_bits(r[i]));
+      if (f->bytes) sum = v_dot_bytes(sum, v_set_int(0x01010101), v_bits(r[i]));
+    }
+    if (!f->bytes) continue;
+    v_store_words(side + line * REDUCED_LINE, v_bits(v_load(scale)));
+    v_store_words(side + (f->blocks + line) * REDUCED_LINE, v_sub_int(v_set_int(0), v_shift_left(sum, 7)));
+  }
+}
+
+static void reduced_pack_rows(const heed__reduced_task *task) {
+  const reduced_form f = reduced_form_of(&task->whole);
+  for (size_t i = task->row; i < task->row + task->rows; i += REDUCED_LANES)
+    reduced_pack_vector(&task->whole, &f, (char *)task->packed + i / REDUCED_LANES * f.vector, i,
+                        heed__min_size(task->row + task->rows - i, REDUCED_LANES));
+}
+
+/* ---- Unpacking the weight ---- */
+
+/* A line of row j, from element p on, of which n exist. */
+V_INLINE vint reduced_line(const heed_dtype dtype, const char *row, size_t p, size_t n) {
+  const size_t bytes = heed__element_bytes(dtype);
+  if (dtype == HEED_INT8) return v_flip_bytes(v_load_first_bytes(row + p, n));
+  if (dtype == HEED_BFLOAT16) return v_load_first_bytes(row + p * bytes, n * bytes);
+#if defined(V_HALVES)
+  vfloat x[2];
+  if (dtype == HEED_FLOAT32) {
+    reduced_load(x, 2, (const float *)(const void *)row + p, n);
+  } else {
+    for (size_t v = 0; v < 2; v++) {
+      const size_t first = v * V_LANES, rest = n > first ? n - first : 0;
+      const char *at = row + (p + first) * bytes;
+      x[v] = rest >= V_LANES ? load_stored(at, dtype)
+             : rest > 0      ? load_stored_first(at, dtype, rest)
+                             : v_zero();
+    }
+  }
+  return v_round_halves(x[0], x[1]);
+#else
+  return v_set_int(0);
+#endif
+}
+
+V_INLINE void reduced_unpack_of(const heed_dtype dtype, const heed__lowp_task *t, const reduced_form *f,
+                                char *out, size_t column, size_t columns) {
+  float *const scale = (float *)(void *)(out + REDUCED_GROUP * f->depth * REDUCED_WORD);
+  const size_t in_line = dtype == HEED_INT8 ? 64 : 32;
+  for (size_t j = 0; j < columns; j++) {
+    const char *row = element_at(t->w, dtype, (ptrdiff_t)(column + j) * t->w_row);
+    char *to = out + j * REDUCED_LINE;
+    size_t p = 0;
+    for (; p + in_line <= t->k; p += in_line, to += REDUCED_GROUP * REDUCED_LINE)
+      v_store_words(to, reduced_line(dtype, row, p, in_line));
+    if (p < t->k) v_store_words(to, reduced_line(dtype, row, p, t->k - p));
+    if (f->blocks > 0)
+      memcpy(scale + j * f->blocks, t->scale + (ptrdiff_t)(column + j) * t->scale_row,
+             f->blocks * sizeof *scale);
+  }
+}
+
+/* Rows that do not exist are zeros, with scale 0. */
+static void reduced_unpack(const heed__lowp_task *t, const reduced_form *f, char *out, size_t column,
+                           size_t columns) {
+  const size_t row = f->depth * REDUCED_WORD, rest = REDUCED_GROUP - columns;
+  switch (t->dtype) {
+  case HEED_INT8: reduced_unpack_of(HEED_INT8, t, f, out, column, columns); break;
+  case HEED_BFLOAT16: reduced_unpack_of(HEED_BFLOAT16, t, f, out, column, columns); break;
+  case HEED_FLOAT16: reduced_unpack_of(HEED_FLOAT16, t, f, out, column, columns); break;
+  default: reduced_unpack_of(HEED_FLOAT32, t, f, out, column, columns);
+  }
+  for (size_t line = 0; rest > 0 && line < f->depth / REDUCED_LANES; line++)
+    memset(out + (line * REDUCED_GROUP + columns) * REDUCED_LINE, 0, rest * REDUCED_LINE);
+  if (f->blocks > 0)
+    memset(out + REDUCED_GROUP * row + columns * f->blocks * sizeof(float), 0,
+           rest * f->blocks * sizeof(float));
+}
+
+/* ---- Tiles ---- */
+
+/* The operands of a group's rows with a panel, words from…to-1 of the depth. sum [REDUCED_GROUP,
+ * REDUCED_ROWS] is added to. */
+typedef struct reduced_step {
+  const reduced_form *f;
+  const char *x; /* the first of the panel's vectors */
+  const char *w;
+  const float *scale;
+  float *sum;
+  size_t from, to, rows; /* rows: of w */
+} reduced_step;
+
+#if !defined(REDUCED_TILES)
+
+enum { REDUCED_PART = 64 }; /* words of the depth whose panel stays in the first-level cache */
+
+V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int rows, const int vectors) {
+  const reduced_form *f = s->f;
+  vfloat sum[12][REDUCED_VECTORS];
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int v = 0; v < vectors; v++)
+      sum[r][v] = v_load(s->sum + (row + (size_t)r) * REDUCED_ROWS + v * REDUCED_LANES);
+  }
+  for (size_t block = s->from / REDUCED_LANES; block < s->to / REDUCED_LANES; block++) {
+    const char *w = s->w + (block * REDUCED_GROUP + row) * REDUCED_LINE,
+               *x = s->x + block * REDUCED_LANES * REDUCED_LINE;
+    const char *side = s->x + (f->depth + block) * REDUCED_LINE;
+    vint part[12][REDUCED_VECTORS];
+    V_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      const vint start = v_load_words(side + (size_t)v * f->vector + f->blocks * REDUCED_LINE);
+      V_UNROLL
+      for (int r = 0; r < rows; r++) part[r][v] = start;
+    }
+    for (size_t word = 0; word < REDUCED_LANES; word++) {
+      vint y[REDUCED_VECTORS];
+      V_UNROLL
+      for (int v = 0; v < vectors; v++) y[v] = v_load_words(x + (size_t)v * f->vector + word * REDUCED_LINE);
+      V_UNROLL
+      for (int r = 0; r < rows; r++) {
+        const vint a = v_set_word(w + (size_t)r * REDUCED_LINE + word * REDUCED_WORD);
+        V_UNROLL
+        for (int v = 0; v < vectors; v++) part[r][v] = v_dot_bytes(part[r][v], a, y[v]);
+      }
+    }
+    V_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      const vfloat scale = v_from_bits(v_load_words(side + (size_t)v * f->vector));
+      V_UNROLL
+      for (int r = 0; r < rows; r++)
+        sum[r][v] = v_fma(v_mul(v_to_float(part[r][v]), scale),
+                          v_set(s->scale[(row + (size_t)r) * f->blocks + block]), sum[r][v]);
+    }
+  }
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int v = 0; v < vectors; v++)
+      v_store(s->sum + (row + (size_t)r) * REDUCED_ROWS + v * REDUCED_LANES, sum[r][v]);
+  }
+}
+
+#if defined(V_HALVES)
+V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int rows, const int vectors) {
+  const reduced_form *f = s->f;
+  const char *w = s->w + (s->from / REDUCED_LANES * REDUCED_GROUP + row) * REDUCED_LINE;
+  const char *x = s->x + s->from * REDUCED_LINE;
+  vfloat sum[24][REDUCED_VECTORS];
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int v = 0; v < vectors; v++)
+      sum[r][v] = v_load(s->sum + (row + (size_t)r) * REDUCED_ROWS + v * REDUCED_LANES);
+  }
+  for (size_t line = s->from; line < s->to; line += REDUCED_LANES, w += REDUCED_GROUP * REDUCED_LINE) {
+    for (size_t word = 0; word < REDUCED_LANES; word++, x += REDUCED_LINE) {
+      vint y[REDUCED_VECTORS];
+      V_UNROLL
+      for (int v = 0; v < vectors; v++) y[v] = v_load_words(x + (size_t)v * f->vector);
+      V_UNROLL
+      for (int r = 0; r < rows; r++) {
+        const vint a = v_set_word(w + (size_t)r * REDUCED_LINE + word * REDUCED_WORD);
+        V_UNROLL
+        for (int v = 0; v < vectors; v++) sum[r][v] = v_dot_halves(sum[r][v], a, y[v]);
+      }
+    }
+  }
+  V_UNROLL
+  for (int r = 0; r < rows; r++) {
+    V_UNROLL
+    for (int v = 0; v < vectors; v++)
+      v_store(s->sum + (row + (size_t)r) * REDUCED_ROWS + v * REDUCED_LANES, sum[r][v]);
+  }
+}
+#endif
+
+/* All rows of the group, with a tile for each number of vectors that fills the registers. */
+#define REDUCED_PASS(kind, height, width)                                                                    \
+  for (size_t row = 0; row < s->rows; row += (height)) reduced_##kind##_tile(s, row, height, width)
+static __attribute__((noinline)) void reduced_bytes_1(const reduced_step *s) {
+  REDUCED_PASS(bytes, 12, 1);
+}
+static __attribute__((noinline)) void reduced_bytes_2(const reduced_step *s) {
+  REDUCED_PASS(bytes, 6, 2);
+}
+static __attribute__((noinline)) void reduced_bytes_3(const reduced_step *s) {
+  REDUCED_PASS(bytes, 4, 3);
+}
+static __attribute__((noinline)) void reduced_bytes_4(const reduced_step *s) {
+  REDUCED_PASS(bytes, 3, 4);
+}
+#if defined(V_HALVES)
+static __attribute__((noinline)) void reduced_halves_1(const reduced_step *s) {
+  REDUCED_PASS(halves, 24, 1);
+}
+static __attribute__((noinline)) void reduced_halves_2(const reduced_step *s) {
+  REDUCED_PASS(halves, 12, 2);
+}
+static __attribute__((noinline)) void reduced_halves_3(const reduced_step *s) {
+  REDUCED_PASS(halves, 8, 3);
+}
+static __attribute__((noinline)) void reduced_halves_4(const reduced_step *s) {
+  REDUCED_PASS(halves, 6, 4);
+}
+#endif
+
+static void reduced_pass(const reduced_step *s, size_t vectors) {
+  static void (*const bytes[])(const reduced_step *) = {reduced_bytes_1, reduced_bytes_2, reduced_bytes_3,
+                                                        reduced_bytes_4};
+#if defined(V_HALVES)
+  static void (*const halves[])(const reduced_step *) = {reduced_halves_1, reduced_halves_2, reduced_halves_3,
+                                                         reduced_halves_4};
+  if (!s->f->bytes) {
+    halves[vectors - 1](s);
+    return;
+  }
+#endif
+  bytes[vectors - 1](s);
+}
+
+#define REDUCED_BEGIN() (void)0
+#define REDUCED_END()   (void)0
+#else
+#include "reduced_tiles.h"
+#endif
+
+/* ---- The product ---- */
+
+/* c [rows, columns] = sumᵀ + bias */
+static void reduced_write(const heed__lowp_task *t, float *sum, size_t row, size_t rows, size_t column,
+                          size_t columns) {
+  for (size_t i = 0; i < rows; i += REDUCED_LANES) {
+    for (size_t j = 0; j < columns; j += V_LANES) {
+      const size_t height = heed__min_size(rows - i, REDUCED_LANES);
+      const vmask some = v_first(heed__min_size(columns - j, V_LANES));
+      const vfloat bias = t->bias ? v_load_masked(t->bias + column + j, some) : v_zero();
+      float *c = t->c + (ptrdiff_t)(row + i) * t->c_row + (ptrdiff_t)(column + j);
+      vfloat r[V_LANES];
+      for (size_t l = 0; l < V_LANES; l++) r[l] = v_load(sum + (j + l) * REDUCED_ROWS + i);
+      v_transpose(r);
+      for (size_t l = 0; l < height; l++)
+        v_store_masked(c + (ptrdiff_t)l * t->c_row, t->bias ? v_add(r[l], bias) : r[l], some);
+    }
+  }
+}
+
+/* A step is a group of columns with a panel of rows. */
+static bool reduced_multiply(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
+  _Alignas(HEED__ALIGNMENT) float sum[REDUCED_GROUP * REDUCED_ROWS];
+  const heed__lowp_task *t = &task->whole;
+  const reduced_form f = reduced_form_of(t);
+  const size_t groups = (task->columns + REDUCED_GROUP - 1) / REDUCED_GROUP;
+  const size_t panels = (task->rows + REDUCED_ROWS - 1) / REDUCED_ROWS;
+  char *const w = task->scratch;
+  REDUCED_BEGIN();
+  for (size_t at = position ? (size_t)*position : 0; at < groups * panels; at++) {
+    const size_t j = at / panels * REDUCED_GROUP, i = at % panels * REDUCED_ROWS;
+    const size_t columns = heed__min_size(task->columns - j, REDUCED_GROUP);
+    const size_t rows = heed__min_size(task->rows - i, REDUCED_ROWS);
+    if (i == 0) reduced_unpack(t, &f, w, task->column + j, columns);
+    reduced_step s = {.f = &f,
+                      .x = (const char *)task->packed + (task->row + i) / REDUCED_LANES * f.vector,
+                      .w = w,
+                      .scale = (const float *)(const void *)(w + REDUCED_GROUP * f.depth * REDUCED_WORD),
+                      .sum = sum,
+                      .rows = columns};
+    memset(sum, 0, sizeof sum);
+    for (; s.from < f.depth; s.from = s.to) {
+      s.to = heed__min_size(f.depth, s.from + REDUCED_PART);
+      reduced_pass(&s, (rows + REDUCED_LANES - 1) / REDUCED_LANES);
+    }
+    reduced_write(t, sum, task->row + i, rows, task->column + j, columns);
+    if (at + 1 < groups * panels && heed__should_yield(pace)) {
+      *position = (int64_t)at + 1;
+      REDUCED_END();
+      return false;
+    }
+  }
+  REDUCED_END();
+  return true;
+}
+
+#endif

@@ -1,0 +1,273 @@
+/* Products in fewer bits: the kernels of every table that has them against the scalar specification, at sizes
+ * around every edge, with operands between guard pages; then linear with set_matmul_precision. */
+#define _DEFAULT_SOURCE /* mmap */
+
+#include "guarded.h"
+#include "tables.h"
+
+#include <math.h>
+
+#include "../../src/kernels/scalar/scalar.h"
+#include "../../src/ops/ops.h"
+
+static const heed_dtype dtypes[] = {HEED_INT8, HEED_BFLOAT16, HEED_FLOAT16, HEED_FLOAT32};
+enum { DTYPES = 4 };
+
+typedef struct sizes {
+  size_t m, n, k;
+} sizes;
+
+static float next(uint32_t *seed) {
+  next_random(seed);
+  return (float)(*seed >> 8) / 8388608.0f - 1.0f;
+}
+
+static void fill(float *x, size_t n, uint32_t seed) {
+  for (size_t i = 0; i < n; i++) x[i] = next(&seed);
+}
+
+static void fill_weight(heed_dtype dtype, void *w, size_t n, uint32_t seed) {
+  for (size_t i = 0; i < n; i++) {
+    const float x = next(&seed) * (dtype == HEED_INT8 ? 127.4f : 1.0f);
+    heed__store(dtype, (char *)w + i * heed__element_bytes(dtype), heed_number((double)x));
+  }
+}
+
+/* Packs and multiplies with the context's table, whole or yielding wherever it can; false if the table has
+ * no such product. */
+static bool multiply(heed_context *ctx, heed__reduced_task *task, bool yields) {
+  const heed__kernels *kernels = heed__kernels_of(ctx);
+  size_t scratch;
+  const size_t bytes = kernels->reduced_bytes(&task->whole, &scratch), row = task->row, rows = task->rows;
+  int64_t position = 0, before = -1;
+  if (bytes == 0) return false;
+  task->packed = heed__allocate(ctx, bytes);
+  task->scratch = heed__allocate(ctx, scratch);
+  assert_true(task->packed && task->scratch);
+  for (task->row = 0; task->row < task->whole.m; task->row += task->rows) {
+    task->rows = heed__min_size(task->whole.m - task->row, 16);
+    kernels->reduced_pack(task);
+  }
+  task->row = row;
+  task->rows = rows;
+  if (!yields) assert_true(kernels->reduced(task, NULL, NULL));
+  while (yields && !kernels->reduced(task, always_due(), &position)) {
+    assert_true(position > before);
+    before = position;
+  }
+  heed__release(ctx, task->packed);
+  heed__release(ctx, task->scratch);
+  return true;
+}
+
+/* Integers must agree exactly. Sums of bfloat16 products differ by their order: k steps of half an ulp. */
+static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, int way) {
+  const size_t blocks = (size_t)heed__int8_blocks((int64_t)z.k), extra = way & 1 ? 3 : 0;
+  const bool at_end = way & 2;
+  const size_t x_row = z.k + extra, s_row = blocks + extra, c_row = z.n + extra;
+  const size_t x_size = (z.m - 1) * x_row + z.k, w_size = (z.n - 1) * x_row + z.k;
+  const size_t s_size = (z.n - 1) * s_row + blocks, c_size = (z.m - 1) * c_row + z.n;
+  const guarded guards[] = {
+      guard_bytes(x_size * sizeof(float), at_end), guard_bytes(w_size * heed__element_bytes(dtype), at_end),
+      guard_bytes(s_size * sizeof(float), at_end), guard_bytes(z.n * sizeof(float), at_end),
+      guard_bytes(c_size * sizeof(float), at_end),
+  };
+  float *c = guards[4].data, *wanted = malloc(c_size * sizeof *wanted + 1);
+  assert_non_null(wanted);
+  fill(guards[0].data, x_size, 1);
+  fill_weight(dtype, guards[1].data, w_size, 2);
+  fill(guards[2].data, s_size, 3);
+  fill(guards[3].data, z.n, 4);
+  for (size_t i = 0; i < c_size; i++) c[i] = wanted[i] = NAN;
+  heed__reduced_task task = {.whole = {.m = z.m,
+                                       .n = z.n,
+                                       .k = z.k,
+                                       .x = guards[0].data,
+                                       .w = guards[1].data,
+                                       .scale = dtype == HEED_INT8 ? guards[2].data : NULL,
+                                       .dtype = dtype,
+                                       .x_row = (ptrdiff_t)x_row,
+                                       .w_row = (ptrdiff_t)x_row,
+                                       .scale_row = (ptrdiff_t)s_row,
+                                       .bias = way & 4 ? guards[3].data : NULL,
+                                       .c = c,
+                                       .c_row = (ptrdiff_t)c_row},
+                             .rows = z.m,
+                             .columns = z.n};
+  if (multiply(ctx, &task, way & 8)) {
+    task.whole.c = wanted;
+    assert_true(heed__scalar_reduced(&task, NULL, NULL));
+    const double allowed = dtype == HEED_INT8 ? 0 : (double)(z.k + 1) * 0x1p-24 * (double)z.k;
+    for (size_t i = 0; i < c_size; i++) {
+      const double got = (double)c[i], want = (double)wanted[i];
+      if (isnan(got) != isnan(want) || fabs(got - want) > allowed)
+        fail_msg("%s, %s: [%zu, %zu, %zu] at %zu: %.9g instead of %.9g", heed__kernels_of(ctx)->name,
+                 heed_dtype_name(dtype), z.m, z.n, z.k, i, got, want);
+    }
+  }
+  free(wanted);
+  for (size_t i = 0; i < sizeof guards / sizeof *guards; i++) unguard(guards[i]);
+}
+
+static void all_edges(heed_context *ctx) {
+  static const size_t m[] = {8, 15, 16, 17, 33, 48, 63, 64, 65, 130},
+                      n[] = {1, 3, 15, 16, 17, 48, 95, 96, 97, 200};
+  static const size_t k[] = {64, 65, 96, 127, 128, 130, 257};
+  int way = 0;
+  for (size_t i = 0; i < sizeof m / sizeof *m; i++)
+    for (size_t j = 0; j < sizeof n / sizeof *n; j++)
+      for (size_t p = 0; p < sizeof k / sizeof *k; p++)
+        for (int d = 0; d < DTYPES; d++, way++)
+          check_product(ctx, dtypes[d], (sizes){m[i], n[j], k[p]}, way * 7);
+  for (int d = 0; d < DTYPES; d++) check_product(ctx, dtypes[d], (sizes){70, 20, 2100}, d); /* deep */
+}
+static void products_agree_with_the_specification(void **state) {
+  (void)state;
+  with_every_table(all_edges);
+}
+
+/* A whole product with contiguous operands and no bias. */
+static heed__reduced_task close_task(heed_dtype dtype, sizes z, const float *x, const void *w,
+                                     const float *scale, float *c) {
+  return (heed__reduced_task){.whole = {.m = z.m,
+                                        .n = z.n,
+                                        .k = z.k,
+                                        .x = x,
+                                        .w = w,
+                                        .scale = scale,
+                                        .dtype = dtype,
+                                        .x_row = (ptrdiff_t)z.k,
+                                        .w_row = (ptrdiff_t)z.k,
+                                        .scale_row = heed__int8_blocks((int64_t)z.k),
+                                        .c = c,
+                                        .c_row = (ptrdiff_t)z.n},
+                              .rows = z.m,
+                              .columns = z.n};
+}
+
+/* A part of the rows and columns has the bits of the whole. */
+static void parts(heed_context *ctx) {
+  enum { M = 130, N = 200, K = 130 };
+  static float x[M * K], scale[N * 3], whole[M * N], part[M * N];
+  static char w[N * K * 4];
+  fill(x, M * K, 5);
+  fill(scale, N * 3, 6);
+  for (int d = 0; d < DTYPES; d++) {
+    fill_weight(dtypes[d], w, N * K, 7);
+    heed__reduced_task task = close_task(dtypes[d], (sizes){M, N, K}, x, w, scale, whole);
+    if (!multiply(ctx, &task, false)) continue;
+    task.whole.c = part;
+    memset(part, 0, sizeof part);
+    for (task.row = 0; task.row < (size_t)M; task.row += 64)
+      for (task.column = 0; task.column < N; task.column += 70) {
+        task.rows = heed__min_size(64, M - task.row);
+        task.columns = heed__min_size(70, N - task.column);
+        assert_true(multiply(ctx, &task, true));
+      }
+    assert_memory_equal(part, whole, sizeof whole);
+  }
+}
+static void parts_have_the_bits_of_the_whole(void **state) {
+  (void)state;
+  with_every_table(parts);
+}
+
+/* With integers, nan and inf in x make their row nan; bfloat16 keeps them as float32 does. */
+static void not_finite(heed_context *ctx) {
+  enum { M = 16, N = 20, K = 128 };
+  static float x[M * K], scale[N * 2], c[M * N];
+  static char w[N * K * 2];
+  fill(x, M * K, 8);
+  fill(scale, N * 2, 9);
+  x[3 * K + 70] = NAN;
+  x[5 * K + 1] = INFINITY;
+  for (size_t p = 0; p < K; p++) {
+    x[6 * K + p] = 0.0f;
+    x[7 * K + p] = 1e-40f;
+    x[8 * K + p] = p % 2 ? -FLT_MAX : FLT_MAX;
+  }
+  for (int d = 0; d < 2; d++) {
+    fill_weight(dtypes[d], w, N * K, 10);
+    heed__reduced_task task = close_task(dtypes[d], (sizes){M, N, K}, x, w, scale, c);
+    if (!multiply(ctx, &task, false)) continue;
+    for (size_t i = 0; i < M * N; i++) {
+      const size_t row = i / N;
+      if (row == 3 || (row == 5 && d == 0))
+        assert_true(isnan(c[i]));
+      else if (row == 5)
+        assert_true(!isfinite(c[i]));
+      else if (row == 6 || row == 7)
+        assert_true(c[i] == 0.0f);
+      else if (row != 8)
+        assert_true(isfinite(c[i]));
+    }
+  }
+}
+static void nan_and_inf_stay_in_their_row(void **state) {
+  (void)state;
+  with_every_table(not_finite);
+}
+
+/* ---- linear ---- */
+
+static void same_bits(heed_context *ctx) {
+  enum { M = 150, N = 700, K = 260 };
+  heed_tensor *wide = NULL, *bias = NULL, *x = NULL;
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(N, K), &wide));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 1, SHAPE(N), &bias));
+  assert_ok(heed_normal(ctx, NULL, 0, 1, 2, SHAPE(M, K), &x));
+  const heed__cpu cpu = ctx->cpu;
+  for (int d = 0; d < DTYPES; d++) {
+    heed_tensor *weight = NULL, *scale = NULL, *out[5] = {NULL};
+    if (dtypes[d] == HEED_INT8)
+      assert_ok(heed_quantize_int8(ctx, wide, &weight, &scale));
+    else
+      assert_ok(heed_to(ctx, wide, dtypes[d], &weight));
+    for (int i = 0; i < 5; i++) { /* in float32; then on 1 to 4 threads */
+      assert_ok(heed_set_num_threads(ctx, i < 1 ? 1 : i));
+      assert_ok(heed_set_matmul_precision(ctx, i ? HEED_PRECISION_MEDIUM : HEED_PRECISION_HIGHEST));
+      ctx->cpu = cpu;
+      assert_ok(scale ? heed_linear_int8(ctx, x, weight, scale, bias, &out[i])
+                      : heed_linear(ctx, x, weight, bias, &out[i]));
+    }
+    const float *exact = (const float *)out[0]->data, *one = (const float *)out[1]->data;
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < M * N; i++) {
+      error += ((double)one[i] - (double)exact[i]) * ((double)one[i] - (double)exact[i]);
+      size += (double)exact[i] * (double)exact[i];
+    }
+    assert_true(sqrt(error / size) < (dtypes[d] == HEED_INT8 ? 8e-3 : 3e-3));
+    for (int i = 2; i < 5; i++) assert_memory_equal(one, out[i]->data, M * N * sizeof(float));
+    for (int i = 0; i < 5; i++) heed_tensor_free(out[i]);
+    heed_tensor_free(weight);
+    heed_tensor_free(scale);
+  }
+  heed_tensor_free(wide);
+  heed_tensor_free(bias);
+  heed_tensor_free(x);
+}
+static void the_number_of_threads_changes_no_bit(void **state) {
+  (void)state;
+  with_every_table(same_bits);
+}
+
+static void unknown_precisions_are_refused(void **state) {
+  heed_context *ctx = ((test_context *)*state)->ctx;
+  assert_int_equal(heed_get_matmul_precision(ctx), HEED_PRECISION_HIGHEST);
+  assert_fails(ctx, heed_set_matmul_precision(ctx, (heed_matmul_precision)3), HEED_ARGUMENT,
+               "set_matmul_precision: precision is 3; it must be HEED_PRECISION_HIGHEST, _HIGH or _MEDIUM");
+  assert_int_equal(heed_get_matmul_precision(ctx), HEED_PRECISION_HIGHEST);
+  assert_ok(heed_set_matmul_precision(ctx, HEED_PRECISION_HIGH));
+  assert_int_equal(heed_get_matmul_precision(ctx), HEED_PRECISION_HIGH);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(products_agree_with_the_specification),
+      cmocka_unit_test(parts_have_the_bits_of_the_whole),
+      cmocka_unit_test(nan_and_inf_stay_in_their_row),
+      cmocka_unit_test(the_number_of_threads_changes_no_bit),
+      TEST(unknown_precisions_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

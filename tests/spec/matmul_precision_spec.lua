@@ -1,0 +1,112 @@
+-- heed.set_matmul_precision: names, what it changes, the errors, slices and gradients.
+local heed = require "heed"
+local nn = heed.nn
+local raises = require "tests.raises"
+
+local narrow = { avx512_vnni = "int8", avx512_bf16 = "both", amx = "both" } -- kernels with narrow instructions
+
+-- What the kernels in use multiply in fewer bits: "int8", "both" or nil.
+local function has(what)
+  heed.set_matmul_precision "medium"
+  local found = narrow[heed.info().kernels]
+  heed.set_matmul_precision "highest"
+  return found == "both" or found == what
+end
+
+-- The root of the mean square of got - wanted, divided by that of wanted.
+local function error_of(got, wanted)
+  return ((got - wanted):square():mean() / wanted:square():mean()):sqrt():item()
+end
+
+describe("heed.set_matmul_precision", function()
+  local x, layer
+  before_each(function()
+    heed.manual_seed(1)
+    x, layer = heed.randn(40, 200), nn.Linear(200, 130)
+  end)
+  after_each(function() heed.set_matmul_precision "highest" end)
+
+  it("is initially highest, and sets the result of get_matmul_precision", function()
+    assert.equal("highest", heed.get_matmul_precision())
+    for _, name in ipairs { "high", "medium", "highest" } do
+      heed.set_matmul_precision(name)
+      assert.equal(name, heed.get_matmul_precision())
+    end
+  end)
+
+  it("refuses other names, and keeps the last one", function()
+    heed.set_matmul_precision "high"
+    local needed = "; it must be 'highest', 'high' or 'medium'"
+    raises("set_matmul_precision: precision is a string ('low')" .. needed, function()
+      heed.set_matmul_precision "low"
+    end)
+    raises("set_matmul_precision: precision is nil" .. needed, function() heed.set_matmul_precision() end)
+    raises("set_matmul_precision: precision is the number 1" .. needed, function() heed.set_matmul_precision(1) end)
+    raises("set_matmul_precision: 2 arguments were given; it takes at most 1", function()
+      heed.set_matmul_precision("high", "medium")
+    end)
+    assert.equal("high", heed.get_matmul_precision())
+  end)
+
+  -- Bounds of the relative errors: bfloat16 keeps 8 bits, int8 about 7 of a block's largest element.
+  for dtype, most in pairs { float32 = 3e-3, bfloat16 = 2e-3, float16 = 3e-3, int8 = 7e-3 } do
+    it("changes products of " .. dtype .. " weights by less than their rounding", function()
+      layer:to(dtype)
+      local exact = layer(x)
+      for _, name in ipairs { "high", "medium" } do
+        heed.set_matmul_precision(name)
+        local got = layer(x)
+        local stored = dtype == "bfloat16" or dtype == "int8"
+        local changes = (stored or name == "medium") and narrow[heed.info().kernels] ~= nil
+          and (dtype == "int8" or narrow[heed.info().kernels] == "both")
+        assert.is_true(error_of(got, exact) <= (changes and most or 0), name)
+        assert.equal(not changes, heed.equal(got, exact), name)
+      end
+      heed.set_matmul_precision "highest"
+      assert.is_true(heed.equal(exact, layer(x)))
+    end)
+  end
+
+  it("leaves products of fewer than 8 rows as they are", function()
+    layer:to "int8"
+    local few = x:narrow(1, 1, 7)
+    local exact = layer(few)
+    heed.set_matmul_precision "medium"
+    assert.is_true(heed.equal(exact, layer(few)))
+  end)
+
+  it("gives the same bits with every number of threads", function()
+    for _, dtype in ipairs { "int8", "bfloat16" } do
+      layer:to(dtype)
+      heed.set_matmul_precision "medium"
+      local one = layer(x)
+      heed.set_num_threads(3)
+      local three = layer(x)
+      heed.set_num_threads(1)
+      assert.is_true(heed.equal(one, three))
+      layer:float()
+    end
+  end)
+
+  it("computes gradients in float32", function()
+    heed.set_grad_enabled(true)
+    local function gradient()
+      local input = x:clone():requires_grad_()
+      layer(input):sum():backward()
+      return input.grad
+    end
+    local wanted = gradient()
+    heed.set_matmul_precision "medium"
+    assert.is_true(heed.equal(wanted, gradient()))
+    heed.set_grad_enabled(false)
+  end)
+
+  it("makes a row with nan or inf nan with int8 weights, and no other", function()
+    if not has "int8" then return end
+    layer:to "int8"
+    x[3][5], x[7][200] = 0 / 0, math.huge
+    heed.set_matmul_precision "high"
+    local y = layer(x)
+    for i = 1, 40 do assert.equal(i == 3 or i == 7, y[i]:isnan():all():item()) end
+  end)
+end)
