@@ -242,6 +242,10 @@ static inline vfloat v_power_lost(vint k) {
 static inline vfloat v_to_float(vint x) {
   return _mm256_cvtepi32_ps(x);
 }
+/* The low four bits of each lane, 0 to 15, as numbers. */
+static inline vfloat v_low_nibbles(vint bytes) {
+  return v_to_float(v_and_int(bytes, v_set_int(15)));
+}
 /* to the nearest integer */
 static inline vint v_to_int(vfloat x) {
   return _mm256_cvtps_epi32(x);

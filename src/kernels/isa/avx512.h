@@ -244,6 +244,10 @@ static inline vint v_to_int(vfloat x) {
   return _mm512_cvtps_epi32(x);
 }
 
+static inline vfloat v_low_nibbles(vint bytes) {
+  return _mm512_permutexvar_ps(bytes, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+
 /* Lane i % 4 of each 128-bit quarter: the sum of that quarter of r[i % 4]. */
 static inline __m512 v_sums_of_4(const __m512 r[4]) {
   const __m512d a =

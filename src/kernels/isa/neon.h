@@ -215,6 +215,9 @@ static inline vint v_bend_power(vint x, vint k) {
 static inline vfloat v_to_float(vint x) {
   return vcvtq_f32_s32(x);
 }
+static inline vfloat v_low_nibbles(vint bytes) {
+  return v_to_float(v_and_int(bytes, v_set_int(15)));
+}
 static inline vint v_to_int(vfloat x) {
   return vcvtnq_s32_f32(x);
 }

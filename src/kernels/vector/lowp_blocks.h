@@ -17,7 +17,7 @@ enum {
 /* The low or high halves of V_LANES bytes */
 V_INLINE vfloat blocks_nibbles(const uint8_t *p, bool high) {
   const vint bytes = v_load_bytes(p);
-  return v_to_float(high ? v_shift_right(bytes, 4) : v_and_int(bytes, v_set_int(15)));
+  return v_low_nibbles(high ? v_shift_right(bytes, 4) : bytes);
 }
 
 /* Some of the 32 elements with fifth bits, from element q on */
@@ -41,10 +41,14 @@ V_INLINE void blocks_scale(const uint8_t *p, size_t g, vfloat *scale, vfloat *mi
 V_INLINE vfloat blocks_vector(const heed_dtype dtype, const uint8_t *p, size_t g, size_t q) {
   vfloat scale, minimum;
   switch (dtype) {
-  case HEED_Q4_0: return v_mul(v_sub(blocks_nibbles(p + 2 + q % 16, q >= 16), v_set(8.0f)), v_set_float16(p));
+  case HEED_Q4_0:
+    scale = v_set_float16(p);
+    return v_fma(blocks_nibbles(p + 2 + q % 16, q >= 16), scale, v_mul(scale, v_set(-8.0f)));
   case HEED_Q4_1:
     return v_fma(blocks_nibbles(p + 4 + q % 16, q >= 16), v_set_float16(p), v_set_float16(p + 2));
-  case HEED_Q5_0: return v_mul(v_sub(blocks_fives(p + 6, p + 2, q), v_set(16.0f)), v_set_float16(p));
+  case HEED_Q5_0:
+    scale = v_set_float16(p);
+    return v_fma(blocks_fives(p + 6, p + 2, q), scale, v_mul(scale, v_set(-16.0f)));
   case HEED_Q5_1: return v_fma(blocks_fives(p + 8, p + 4, q), v_set_float16(p), v_set_float16(p + 2));
   case HEED_Q8_0: return v_mul(v_load_int8((const int8_t *)p + 2 + q), v_set_float16(p));
   case HEED_Q4_K:
