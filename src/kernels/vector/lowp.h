@@ -17,7 +17,7 @@ enum {
   LOWP_LINE = 64,                         /* bytes */
   LOWP_GROUP = 32,                        /* rows of w in a step, one by one */
   LOWP_KEPT = 4096,                       /* elements of x that stay in the first-level cache */
-  LOWP_AHEAD = 4096,                      /* prefetch distance, in elements of w */
+  LOWP_AHEAD = 2048,                      /* prefetch distance, in elements of w */
   LOWP_FEW = V_REGISTERS >= 32 ? 48 : 16, /* up to this many rows packing costs more than it saves */
 };
 _Static_assert(LOWP_BLOCK == HEED_INT8_BLOCK, "int8 values have a scale for each block");
@@ -143,10 +143,10 @@ LOWP_HALF_TILES(LOWP_TILE, FLOAT16)
 LOWP_BYTE_TILES(LOWP_TILE, INT8)
 typedef void lowp_tile(const heed__lowp_task *t, size_t i, size_t j);
 
-/* One row of x with rows j…last-1 of w, one by one, bit-identical to the tiles. Prefetches the first cache
- * line of a later row; the processor prefetches the others. */
+/* One row of x with rows j…last-1 of w, one by one, bit-identical to the tiles. Prefetches what follows in
+ * memory, usually the next rows: Intel, 576 × 576 to 49152 × 576 cold, 9.7 instead of 8.6 GB/s of 11.5. */
 V_INLINE void lowp_rows_of(const heed_dtype dtype, const heed__lowp_task *t, size_t j, size_t last) {
-  const size_t k = t->k, ahead = 1 + LOWP_AHEAD / (k + 1);
+  const size_t k = t->k, bytes = heed__element_bytes(dtype);
   while (j < last) {
     vfloat sums[LOWP_COLUMNS];
     V_UNROLL
@@ -156,10 +156,12 @@ V_INLINE void lowp_rows_of(const heed_dtype dtype, const heed__lowp_task *t, siz
       const char *const w = lowp_row(dtype, t, j);
       vfloat sum[LOWP_ROWS][LOWP_COLUMNS];
       sum[0][0] = v_zero();
-      __builtin_prefetch(lowp_row(dtype, t, heed__min_size(j + ahead, t->n - 1)), 0, 2);
       size_t p = 0;
-      for (; p + LOWP_BLOCK <= k; p += LOWP_BLOCK)
+      for (; p + LOWP_BLOCK <= k; p += LOWP_BLOCK) {
+        for (size_t line = 0; line < LOWP_BLOCK * bytes; line += LOWP_LINE)
+          __builtin_prefetch(w + (p + LOWP_AHEAD) * bytes + line, 0, 2);
         lowp_add_block(dtype, 1, 1, sum, t->x, 0, &w, NULL, p, true, 0);
+      }
       if (p < k) lowp_add_block(dtype, 1, 1, sum, t->x, 0, &w, NULL, p, false, k - p);
       sums[j - first] = sum[0][0];
     }
