@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifndef V_TARGET /* a table that inherits from this one adds features */
 #define V_TARGET "avx2,fma,f16c"
@@ -50,6 +51,16 @@ static inline vfloat v_load_float16(const uint16_t *p) {
 static inline vfloat v_load_int8(const int8_t *p) {
   const __m128i x = _mm_loadl_epi64((const __m128i *)(const void *)p);
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
+}
+/* One float16 of any address in all lanes. */
+static inline vfloat v_set_float16(const void *p) {
+  uint16_t half;
+  memcpy(&half, p, sizeof half);
+  return _mm256_cvtph_ps(_mm_set1_epi16((short)half));
+}
+/* V_LANES bytes, 0 to 255. */
+static inline vint v_load_bytes(const uint8_t *p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
 }
 /* The reverse, rounded as in core/convert.h. bfloat16 is rounded in vector/convert.h and stored as the upper
  * halves of `bits`. */
@@ -230,6 +241,10 @@ static inline vfloat v_power_lost(vint k) {
 
 static inline vfloat v_to_float(vint x) {
   return _mm256_cvtepi32_ps(x);
+}
+/* The low four bits of each lane, 0 to 15, as numbers. */
+static inline vfloat v_low_nibbles(vint bytes) {
+  return v_to_float(v_and_int(bytes, v_set_int(15)));
 }
 /* to the nearest integer */
 static inline vint v_to_int(vfloat x) {

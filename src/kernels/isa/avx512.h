@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifndef V_TARGET
 #define V_TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
@@ -43,6 +44,14 @@ static inline vfloat v_load_float16(const uint16_t *p) {
 }
 static inline vfloat v_load_int8(const int8_t *p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+static inline vfloat v_set_float16(const void *p) {
+  uint16_t half;
+  memcpy(&half, p, sizeof half);
+  return _mm512_cvtph_ps(_mm256_set1_epi16((short)half));
+}
+static inline vint v_load_bytes(const uint8_t *p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 static inline void v_store_upper(uint16_t *p, vint bits) {
   _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
@@ -233,6 +242,10 @@ static inline vfloat v_to_float(vint x) {
 }
 static inline vint v_to_int(vfloat x) {
   return _mm512_cvtps_epi32(x);
+}
+
+static inline vfloat v_low_nibbles(vint bytes) {
+  return _mm512_permutexvar_ps(bytes, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 
 /* Lane i % 4 of each 128-bit quarter: the sum of that quarter of r[i % 4]. */

@@ -40,6 +40,15 @@ static inline vfloat v_load_int8(const int8_t *p) {
   const int8_t byte[8] = {p[0], p[1], p[2], p[3]};
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vld1_s8(byte)))));
 }
+static inline vfloat v_set_float16(const void *p) {
+  uint16_t half;
+  memcpy(&half, p, sizeof half);
+  return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
+}
+static inline vint v_load_bytes(const uint8_t *p) {
+  const uint8_t byte[8] = {p[0], p[1], p[2], p[3]};
+  return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vld1_u8(byte)))));
+}
 static inline void v_store_upper(uint16_t *p, vint bits) {
   vst1_u16(p, vshrn_n_u32(vreinterpretq_u32_s32(bits), 16));
 }
@@ -205,6 +214,9 @@ static inline vint v_bend_power(vint x, vint k) {
 
 static inline vfloat v_to_float(vint x) {
   return vcvtq_f32_s32(x);
+}
+static inline vfloat v_low_nibbles(vint bytes) {
+  return v_to_float(v_and_int(bytes, v_set_int(15)));
 }
 static inline vint v_to_int(vfloat x) {
   return vcvtnq_s32_f32(x);

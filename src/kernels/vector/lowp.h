@@ -6,6 +6,7 @@
 #define HEED_VECTOR_LOWP_H
 
 #include "gemm.h"
+#include "lowp_blocks.h"
 #include "widen.h"
 
 enum {
@@ -16,7 +17,7 @@ enum {
   LOWP_LINE = 64,                         /* bytes */
   LOWP_GROUP = 32,                        /* rows of w in a step, one by one */
   LOWP_KEPT = 4096,                       /* elements of x that stay in the first-level cache */
-  LOWP_AHEAD = 4096,                      /* prefetch distance, in elements of w */
+  LOWP_AHEAD = 2048,                      /* prefetch distance, in elements of w */
   LOWP_FEW = V_REGISTERS >= 32 ? 48 : 16, /* up to this many rows packing costs more than it saves */
 };
 _Static_assert(LOWP_BLOCK == HEED_INT8_BLOCK, "int8 values have a scale for each block");
@@ -142,10 +143,10 @@ LOWP_HALF_TILES(LOWP_TILE, FLOAT16)
 LOWP_BYTE_TILES(LOWP_TILE, INT8)
 typedef void lowp_tile(const heed__lowp_task *t, size_t i, size_t j);
 
-/* One row of x with rows j…last-1 of w, one by one, bit-identical to the tiles. Prefetches the first cache
- * line of a later row; the processor prefetches the others. */
+/* One row of x with rows j…last-1 of w, one by one, bit-identical to the tiles. Prefetches what follows in
+ * memory, usually the next rows: Intel, 576 × 576 to 49152 × 576 cold, 11.6 instead of 9.1 GB/s of 12. */
 V_INLINE void lowp_rows_of(const heed_dtype dtype, const heed__lowp_task *t, size_t j, size_t last) {
-  const size_t k = t->k, ahead = 1 + LOWP_AHEAD / (k + 1);
+  const size_t k = t->k, bytes = heed__element_bytes(dtype);
   while (j < last) {
     vfloat sums[LOWP_COLUMNS];
     V_UNROLL
@@ -155,10 +156,12 @@ V_INLINE void lowp_rows_of(const heed_dtype dtype, const heed__lowp_task *t, siz
       const char *const w = lowp_row(dtype, t, j);
       vfloat sum[LOWP_ROWS][LOWP_COLUMNS];
       sum[0][0] = v_zero();
-      __builtin_prefetch(lowp_row(dtype, t, heed__min_size(j + ahead, t->n - 1)), 0, 2);
       size_t p = 0;
-      for (; p + LOWP_BLOCK <= k; p += LOWP_BLOCK)
+      for (; p + LOWP_BLOCK <= k; p += LOWP_BLOCK) {
+        for (size_t line = 0; line < LOWP_BLOCK * bytes; line += LOWP_LINE)
+          __builtin_prefetch(w + (p + LOWP_AHEAD) * bytes + line, 0, 2);
         lowp_add_block(dtype, 1, 1, sum, t->x, 0, &w, NULL, p, true, 0);
+      }
       if (p < k) lowp_add_block(dtype, 1, 1, sum, t->x, 0, &w, NULL, p, false, k - p);
       sums[j - first] = sum[0][0];
     }
@@ -212,6 +215,12 @@ static bool lowp_dots(const heed__lowp_task *t, const heed__pace *pace, int64_t 
 
 /* Elements p…p + n - 1 of row j, which are in one block, then zeros; n <= V_LANES. */
 V_INLINE vfloat lowp_vector(const heed_dtype dtype, const heed__lowp_task *t, size_t j, size_t p, size_t n) {
+  if (heed__is_blocked(dtype)) { /* n is V_LANES */
+    const size_t elements = (size_t)heed__block_elements(dtype);
+    const ptrdiff_t first = (ptrdiff_t)j * t->w_row + (ptrdiff_t)(p / elements * elements);
+    return blocks_vector(dtype, (const uint8_t *)t->w + heed__row_bytes(dtype, first),
+                         p % elements / BLOCKS_GROUP, p % BLOCKS_GROUP);
+  }
   const char *at = lowp_row(dtype, t, j) + p * heed__element_bytes(dtype);
   const vfloat x = n == V_LANES ? load_stored(at, dtype) : load_stored_first(at, dtype, n);
   if (dtype != HEED_INT8) return x;
@@ -276,25 +285,28 @@ V_INLINE bool lowp_panels_of(const heed_dtype dtype, const heed__lowp_task *t, c
   return true;
 }
 
-static __attribute__((noinline)) bool lowp_panels_bfloat16(const heed__lowp_task *t, const heed__pace *pace,
-                                                           int64_t *position) {
-  return lowp_panels_of(HEED_BFLOAT16, t, pace, position);
-}
-static __attribute__((noinline)) bool lowp_panels_float16(const heed__lowp_task *t, const heed__pace *pace,
-                                                          int64_t *position) {
-  return lowp_panels_of(HEED_FLOAT16, t, pace, position);
-}
-static __attribute__((noinline)) bool lowp_panels_int8(const heed__lowp_task *t, const heed__pace *pace,
-                                                       int64_t *position) {
-  return lowp_panels_of(HEED_INT8, t, pace, position);
-}
+typedef bool lowp_panels(const heed__lowp_task *t, const heed__pace *pace, int64_t *position);
+#define LOWP_PANELS(dtype)                                                                                   \
+  static __attribute__((noinline)) bool V_NAME(lowp_panels_##dtype)(                                         \
+      const heed__lowp_task *t, const heed__pace *pace, int64_t *position) {                                 \
+    return lowp_panels_of(HEED_##dtype, t, pace, position);                                                  \
+  }
+LOWP_PANELS(BFLOAT16)
+LOWP_PANELS(FLOAT16)
+LOWP_PANELS(INT8)
+#define X(dtype, text, elements, bytes) LOWP_PANELS(dtype)
+HEED_BLOCK_DTYPE_LIST(X)
+#undef X
 
 bool KERNEL(lowp)(const heed__lowp_task *t, const heed__pace *pace, int64_t *position) {
-  if (heed__is_blocked(t->dtype)) return heed__scalar_lowp(t, pace, position);
-  if (t->m <= LOWP_FEW) return lowp_dots(t, pace, position);
-  if (t->dtype == HEED_BFLOAT16) return lowp_panels_bfloat16(t, pace, position);
-  if (t->dtype == HEED_FLOAT16) return lowp_panels_float16(t, pace, position);
-  return lowp_panels_int8(t, pace, position);
+#define X(dtype, text, elements, bytes) [HEED_##dtype] = V_NAME(lowp_panels_##dtype),
+  static lowp_panels *const panels[] = {[HEED_BFLOAT16] = V_NAME(lowp_panels_BFLOAT16),
+                                        [HEED_FLOAT16] = V_NAME(lowp_panels_FLOAT16),
+                                        [HEED_INT8] = V_NAME(lowp_panels_INT8),
+                                        HEED_BLOCK_DTYPE_LIST(X)};
+#undef X
+  if (t->m > LOWP_FEW) return panels[t->dtype](t, pace, position);
+  return heed__is_blocked(t->dtype) ? blocks_dots(t, pace, position) : lowp_dots(t, pace, position);
 }
 
 #endif

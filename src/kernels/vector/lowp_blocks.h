@@ -1,0 +1,151 @@
+/* Products with weights of blocked dtypes, whose blocks are widened in registers. scalar/blocks.c is the
+ * readable description of the layouts. An element is summed in the same order for every m up to LOWP_FEW. */
+#ifndef HEED_VECTOR_LOWP_BLOCKS_H
+#define HEED_VECTOR_LOWP_BLOCKS_H
+
+#include "gemm.h"
+#include "widen.h"
+
+enum {
+  BLOCKS_GROUP = 32,                       /* elements of the smallest block */
+  BLOCKS_COLUMNS = 4,                      /* rows of w whose sums are joined together */
+  BLOCKS_ROWS = V_REGISTERS >= 32 ? 4 : 2, /* rows of x in a tile */
+  BLOCKS_CHAINS = 2,                       /* independent sums of an element */
+  BLOCKS_AHEAD = 4096,                     /* prefetch distance in bytes; rows usually follow each other */
+};
+
+/* The low or high halves of V_LANES bytes */
+V_INLINE vfloat blocks_nibbles(const uint8_t *p, bool high) {
+  const vint bytes = v_load_bytes(p);
+  return v_low_nibbles(high ? v_shift_right(bytes, 4) : bytes);
+}
+
+/* Some of the 32 elements with fifth bits, from element q on */
+V_INLINE vfloat blocks_fives(const uint8_t *p, const uint8_t *fifth, size_t q) {
+  uint32_t bits;
+  memcpy(&bits, fifth, sizeof bits);
+  const vmask some = v_mask_from_bits(bits >> q & ((1u << V_LANES) - 1));
+  return v_add(blocks_nibbles(p + q % 16, q >= 16), v_clear(v_not_mask(some), v_set(16.0f)));
+}
+
+/* Scale and minimum of group g of a Q4_K or Q5_K block: factors of 6 bits of the block's two numbers */
+V_INLINE void blocks_scale(const uint8_t *p, size_t g, vfloat *scale, vfloat *minimum) {
+  const uint8_t *packed = p + 4;
+  const int factor = g < 4 ? packed[g] & 63 : (packed[g + 4] & 15) | packed[g - 4] >> 6 << 4;
+  const int offset = g < 4 ? packed[g + 4] & 63 : packed[g + 4] >> 4 | packed[g] >> 6 << 4;
+  *scale = v_mul(v_set_float16(p), v_set((float)factor));
+  *minimum = v_neg(v_mul(v_set_float16(p + 2), v_set((float)offset)));
+}
+
+/* V_LANES elements of a block as float32: from element q on of its group g of 32. */
+V_INLINE vfloat blocks_vector(const heed_dtype dtype, const uint8_t *p, size_t g, size_t q) {
+  vfloat scale, minimum;
+  switch (dtype) {
+  case HEED_Q4_0:
+    scale = v_set_float16(p);
+    return v_fma(blocks_nibbles(p + 2 + q % 16, q >= 16), scale, v_mul(scale, v_set(-8.0f)));
+  case HEED_Q4_1:
+    return v_fma(blocks_nibbles(p + 4 + q % 16, q >= 16), v_set_float16(p), v_set_float16(p + 2));
+  case HEED_Q5_0:
+    scale = v_set_float16(p);
+    return v_fma(blocks_fives(p + 6, p + 2, q), scale, v_mul(scale, v_set(-16.0f)));
+  case HEED_Q5_1: return v_fma(blocks_fives(p + 8, p + 4, q), v_set_float16(p), v_set_float16(p + 2));
+  case HEED_Q8_0: return v_mul(v_load_int8((const int8_t *)p + 2 + q), v_set_float16(p));
+  case HEED_Q4_K:
+    blocks_scale(p, g, &scale, &minimum);
+    return v_fma(blocks_nibbles(p + 16 + g / 2 * 32 + q, g % 2), scale, minimum);
+  case HEED_Q5_K: {
+    const vint fifth = v_and_int(v_shift_right(v_load_bytes(p + 16 + q), (int)g), v_set_int(1));
+    blocks_scale(p, g, &scale, &minimum);
+    return v_fma(v_add(blocks_nibbles(p + 48 + g / 2 * 32 + q, g % 2), v_to_float(v_shift_left(fifth, 4))),
+                 scale, minimum);
+  }
+  default: { /* Q6_K */
+    const size_t half = g / 4, quarter = g % 4;
+    const vint two =
+        v_and_int(v_shift_right(v_load_bytes(p + 128 + 32 * half + q), 2 * (int)quarter), v_set_int(3));
+    const vfloat low = blocks_nibbles(p + 64 * half + 32 * (quarter % 2) + q, quarter >= 2);
+    const vfloat value = v_add(low, v_to_float(v_sub_int(v_shift_left(two, 4), v_set_int(32))));
+    scale = v_mul(v_set_float16(p + 208), v_set((float)(int8_t)p[192 + 2 * g + q / 16]));
+    return v_mul(value, scale);
+  }
+  }
+}
+
+/* ---- Dots ---- */
+
+/* Rows i… of x with the rows j… of w that a step joins; past the last row of w it is repeated. */
+V_INLINE void blocks_tile_of(const heed_dtype dtype, const int rows, const heed__lowp_task *t, size_t i,
+                             size_t j) {
+  const size_t elements = (size_t)heed__block_elements(dtype), bytes = heed__block_bytes(dtype);
+  vfloat sum[BLOCKS_ROWS][BLOCKS_COLUMNS];
+  for (size_t c = 0; c < BLOCKS_COLUMNS; c++) {
+    const size_t row = heed__min_size(j + c, t->n - 1);
+    const uint8_t *w = (const uint8_t *)t->w + heed__row_bytes(dtype, (ptrdiff_t)row * t->w_row);
+    const float *x = t->x + (ptrdiff_t)i * t->x_row;
+    vfloat part[BLOCKS_ROWS][BLOCKS_CHAINS];
+    V_UNROLL
+    for (int r = 0; r < rows; r++) part[r][0] = part[r][1] = v_zero();
+    for (size_t p = 0; p < t->k; p += elements, w += bytes, x += elements) {
+      V_UNROLL
+      for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(w + BLOCKS_AHEAD + line, 0, 2);
+      V_UNROLL
+      for (size_t g = 0; g < elements / BLOCKS_GROUP; g++) {
+        V_UNROLL
+        for (size_t q = 0; q < BLOCKS_GROUP; q += V_LANES) {
+          const vfloat y = blocks_vector(dtype, w, g, q);
+          V_UNROLL
+          for (int r = 0; r < rows; r++) {
+            vfloat *const to = &part[r][q / V_LANES % BLOCKS_CHAINS];
+            *to = v_fma(v_load(x + r * t->x_row + g * BLOCKS_GROUP + q), y, *to);
+          }
+        }
+      }
+    }
+    V_UNROLL
+    for (int r = 0; r < rows; r++) sum[r][c] = v_add(part[r][0], part[r][1]);
+  }
+  const size_t columns = heed__min_size(t->n - j, BLOCKS_COLUMNS);
+  for (int r = 0; r < rows; r++) {
+    float total[BLOCKS_COLUMNS], *to = t->c + ((ptrdiff_t)i + r) * t->c_row + j;
+    v_sum_four(total, sum[r]);
+    for (size_t c = 0; c < columns; c++) to[c] = t->bias ? total[c] + t->bias[j + c] : total[c];
+  }
+}
+
+typedef void blocks_tile(const heed__lowp_task *t, size_t i, size_t j);
+#define BLOCKS_TILE(dtype, rows)                                                                             \
+  static void V_NAME(blocks_tile_##dtype##_##rows)(const heed__lowp_task *t, size_t i, size_t j) {           \
+    blocks_tile_of(HEED_##dtype, rows, t, i, j);                                                             \
+  }
+#define BLOCKS_TILE_NAME(dtype, rows) V_NAME(blocks_tile_##dtype##_##rows),
+#if V_REGISTERS >= 32
+#define BLOCKS_TILES(X, dtype) X(dtype, 1) X(dtype, 2) X(dtype, 3) X(dtype, 4)
+#else
+#define BLOCKS_TILES(X, dtype) X(dtype, 1) X(dtype, 2)
+#endif
+#define X(dtype, text, elements, bytes) BLOCKS_TILES(BLOCKS_TILE, dtype)
+HEED_BLOCK_DTYPE_LIST(X)
+#undef X
+
+static bool blocks_dots(const heed__lowp_task *t, const heed__pace *pace, int64_t *position) {
+#define X(dtype, text, elements, bytes) {BLOCKS_TILES(BLOCKS_TILE_NAME, dtype)},
+  static blocks_tile *const tiles[][BLOCKS_ROWS] = {HEED_BLOCK_DTYPE_LIST(X)};
+#undef X
+  blocks_tile *const *const tile = tiles[t->dtype - HEED_Q4_0];
+  const size_t strip = gemm_part(t->m, BLOCKS_ROWS);
+  size_t work = 0;
+  for (size_t j = position ? (size_t)*position : 0; j < t->n; j += BLOCKS_COLUMNS) {
+    for (size_t i = 0; i < t->m; i += strip) tile[heed__min_size(t->m - i, strip) - 1](t, i, j);
+    work += (t->m + GEMM_WAIT) * BLOCKS_COLUMNS * t->k;
+    if (work < GEMM_CHECK || j + BLOCKS_COLUMNS >= t->n) continue;
+    if (heed__should_yield(pace)) {
+      *position = (int64_t)(j + BLOCKS_COLUMNS);
+      return false;
+    }
+    work = 0;
+  }
+  return true;
+}
+
+#endif
