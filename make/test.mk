@@ -101,7 +101,7 @@ run-blas: tests
 test-files: needs = build files
 run-files: $(BUILD)/heed $(BUILD)/files-venv/made
 	@$(BUILD)/files-venv/bin/python scripts/dev/check_files.py $(BUILD)/heed
-$(BUILD)/files-venv/made: wheels = numpy safetensors
+$(BUILD)/files-venv/made: wheels = numpy safetensors gguf
 $(BUILD)/%-venv/made:
 	@python3 -m venv $(@D)
 	@$(@D)/bin/pip install --quiet --disable-pip-version-check $(wheels)

@@ -293,9 +293,27 @@ HEED_CALL heed_set_poll(heed_context *ctx, double seconds, void (*poll)(void *us
   X(FLOAT16, "float16", uint16_t)                                                                            \
   X(INT8, "int8", int8_t)
 
+/* name, text, elements and bytes of a block: quantized weights, byte for byte as in GGUF files. The last size
+ * of a tensor is a multiple of the elements, and its last dimension is contiguous; shapes and strides count
+ * elements, and data has no alignment. heed_to widens them to float32, bfloat16 or float16; heed_linear and
+ * heed_embedding read them as weights, heed_select and heed_narrow (not of the last dimension), heed_clone
+ * and heed_contiguous keep them. All other operations return DTYPE for them. */
+#define HEED_BLOCK_DTYPE_LIST(X)                                                                             \
+  X(Q4_0, "q4_0", 32, 18)                                                                                    \
+  X(Q4_1, "q4_1", 32, 20)                                                                                    \
+  X(Q5_0, "q5_0", 32, 22)                                                                                    \
+  X(Q5_1, "q5_1", 32, 24)                                                                                    \
+  X(Q8_0, "q8_0", 32, 34)                                                                                    \
+  X(Q4_K, "q4_k", 256, 144)                                                                                  \
+  X(Q5_K, "q5_k", 256, 176)                                                                                  \
+  X(Q6_K, "q6_k", 256, 210)
+
 typedef enum heed_dtype {
 #define X(name, text, type) HEED_##name,
   HEED_DTYPE_LIST(X)
+#undef X
+#define X(name, text, elements, bytes) HEED_##name,
+      HEED_BLOCK_DTYPE_LIST(X)
 #undef X
 } heed_dtype;
 
@@ -668,7 +686,8 @@ HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor *
 HEED_CALL heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, heed_tensor **out);
 /** x in another dtype: an alias if x has that dtype, else a copy. To int64 and int8, the fraction is dropped,
  * numbers out of range become the nearest end of it, and nan becomes 0; to bool, everything but 0 is true; to
- * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. */
+ * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. To q8_0,
+ * finite numbers are quantized as by ggml; other blocked dtypes are only read. */
 HEED_CALL heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out);
 /** Writes src, broadcast and converted, to the elements of dst; if they overlap, as if src had been copied
  * first. */
@@ -1557,12 +1576,12 @@ HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, cons
                                     const char **value);
 
 /** Loads a .safetensors file (mapped: read on first use, copied on write), a sharded one by its
- * .safetensors.index.json, or an .npz file; files with other names are identified by their first bytes.
- * float32, float16, bfloat16, int64, int8 and bool keep their dtype; float64 becomes float32, all other
- * integers int64; tensors of other dtypes are errors when they are taken. The bytes of a mapped file do not
- * count as the context's memory, and the file must not be truncated while its tensors are in use; its bool,
- * converted and misaligned tensors are copied when they are taken.
- * Errors: FILE (missing, or damaged: the message says what and where), ARGUMENT, MEMORY. */
+ * .safetensors.index.json, a .gguf file (mapped as well, with blocked dtypes), or an .npz file; files with
+ * other names are identified by their first bytes. float32, float16, bfloat16, int64, int8 and bool keep
+ * their dtype; float64 becomes float32, all other integers int64; tensors of other dtypes are errors when
+ * they are taken. The bytes of a mapped file do not count as the context's memory, and the file must not be
+ * truncated while its tensors are in use; its bool, converted and misaligned tensors are copied when they are
+ * taken. Errors: FILE (missing, or damaged: the message says what and where), ARGUMENT, MEMORY. */
 HEED_CALL heed_load_archive(heed_context *ctx, const char *path, heed_archive **out);
 /** Loads a .npy file as a row-major tensor. Errors: FILE, ARGUMENT, MEMORY. */
 HEED_CALL heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out);

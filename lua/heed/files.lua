@@ -1,4 +1,4 @@
---- heed.load for .safetensors, .npz, .npy and .pt files, and heed.save for all of these but .pt.
+--- heed.load for .safetensors, .npz, .npy, .pt and .gguf files, and heed.save for all of these but .pt and .gguf.
 
 local checkpoints = require "heed.checkpoints"
 local compat = require "heed.compat"
@@ -12,9 +12,9 @@ local M = {}
 
 local LOAD_OPTIONS = { "map_location", "weights_only", "mmap" } -- torch.load's
 
---- A state dict in the file's order, or the table of a checkpoint, and its metadata; for .npy one tensor; nil and a
---- message on failure. The options
---- are accepted, since heed always does what they ask for.
+--- A state dict in the file's order, or the table of a checkpoint, and its metadata, which for .gguf is state.metadata
+--- alone; for .npy one tensor; nil and a message on failure. The options are accepted, since heed always does what they
+--- ask for.
 function M.load(path, ...)
   local location, weights_only, mmap = primitives.options("load", LOAD_OPTIONS, 2, path, ...)
   if location ~= nil and location ~= "cpu" then
@@ -24,14 +24,15 @@ function M.load(path, ...)
   E.boolean(mmap, nil, "load", "mmap")
   local first, tensors, metadata, nested, numbers, archive = files.load(path)
   if first == nil then return nil, tensors end
-  if not metadata then return first end
+  if metadata == nil then return first end
+  if not metadata then return state_dict.from(first, tensors, nested, numbers, archive) end -- GGUF: state.metadata
   local text = metadata[checkpoints.KEY]
   if text then
     metadata[checkpoints.KEY] = nil
     local what, message = checkpoints.decode(path, text, tensors, numbers, archive)
     return what, what and metadata or message
   end
-  return state_dict.from(first, tensors, nested, numbers, archive), metadata
+  return state_dict.from(first, tensors, nested, numbers, archive, metadata), metadata
 end
 
 -- ---- Saving -------------------------------------------------------------------------------------

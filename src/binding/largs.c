@@ -264,6 +264,11 @@ bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *
   return lua_toboolean(L, idx);
 }
 
+void lheed_check_elements(lua_State *L, const char *function, const char *name, const heed_tensor *x) {
+  if (!heed__is_blocked(x->dtype)) return;
+  LHEED_TRY(L, heed__refuse_tensor(lheed_get(L)->context, function, name, x));
+}
+
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise) {
   if (lua_isnoneornil(L, idx)) return otherwise;
   const lheed_state *S = lheed_find(L);
@@ -273,6 +278,10 @@ heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dty
 #define X(name, dtype_text, type)                                                                            \
   if (strcmp(text, dtype_text) == 0) return HEED_##name;
   HEED_DTYPE_LIST(X)
+#undef X
+#define X(name, dtype_text, elements, bytes)                                                                 \
+  if (strcmp(text, dtype_text) == 0) return HEED_##name;
+  HEED_BLOCK_DTYPE_LIST(X)
 #undef X
   const char *what = lheed_push_what(L, idx), *hint = lheed_push_hint(L, "dtype", idx, 0, 0);
   lheed_error(L, "%s: dtype is %s; it must be " LHEED_DTYPES "%s", function, what, hint);

@@ -276,6 +276,8 @@ int lheed_own_element(lua_State *L, int idx, lua_Unsigned i);
 
 /** The tensor at idx; raises for anything else and for a released tensor. */
 heed_tensor *lheed_tensor(lua_State *L, int idx, const char *function, const char *name);
+/** Raises unless the elements of x can be read one by one: unless its dtype is blocked. */
+void lheed_check_elements(lua_State *L, const char *function, const char *name, const heed_tensor *x);
 /** The same, NULL for nil. */
 heed_tensor *lheed_opt_tensor(lua_State *L, int idx, const char *function, const char *name);
 /** A tensor, or a number or boolean as a 0-dimensional tensor in *number. */

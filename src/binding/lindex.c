@@ -16,7 +16,6 @@ static heed__part *to_record(const heed_context *ctx, heed__part *part) {
  * not NULL, without allocating. False if something else is in it: see lheed_read_list. */
 static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view, heed__part *part) {
   heed_context *ctx = x->storage->context;
-  ptrdiff_t width = (ptrdiff_t)heed__element_bytes(x->dtype);
   lua_Unsigned given = lua_rawlen(L, 2);
   if (given > (lua_Unsigned)x->ndim) return false;
   if (given == 0) {
@@ -33,6 +32,7 @@ static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view, he
     int64_t start = 0, count = x->shape[d], step = 1, i;
     bool dropped = false;
     if ((lua_Unsigned)d < given) {
+      if (d == x->ndim - 1) lheed_check_elements(L, "index", "x", x);
       lua_rawgeti(L, 2, d + 1);
       int top = lua_gettop(L);
       dropped = lheed_is_index(L, top, &i);
@@ -53,7 +53,8 @@ static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view, he
       }
       lua_pop(L, 1);
       if (count > 0)
-        view->data += start * x->stride[d] * width; /* of an empty view there is no element to point at */
+        view->data += heed__row_bytes(
+            x->dtype, start * x->stride[d]); /* of an empty view there is no element to point at */
     }
     heed__part_add(part, dropped ? HEED__PART_DROPPED : HEED__PART_KEPT, start, step, count);
     if (dropped) continue;
@@ -69,7 +70,7 @@ static bool view_table(lua_State *L, const heed_tensor *x, heed_tensor *view, he
  * dimension. view_table takes twice as long. */
 static char *find_element(lua_State *L, const heed_tensor *x) {
   int64_t offset = 0, at;
-  if (lua_rawlen(L, 2) != (lua_Unsigned)x->ndim) return NULL;
+  if (lua_rawlen(L, 2) != (lua_Unsigned)x->ndim || heed__is_blocked(x->dtype)) return NULL;
   for (int d = 0; d < x->ndim; d++) {
     int exact = 0;
     bool is_number = lua_rawgeti(L, 2, d + 1) == LUA_TNUMBER;
@@ -92,7 +93,7 @@ static void note_row(heed__part *part, const heed_tensor *x, int64_t at) {
 
 /* Row `at` (from 0) of the view. */
 static void select_row(heed_tensor *view, int64_t at) {
-  view->data += at * view->stride[0] * (ptrdiff_t)heed__element_bytes(view->dtype);
+  view->data += heed__row_bytes(view->dtype, at * view->stride[0]);
   view->numel /= view->shape[0];
   view->ndim--;
   for (int d = 0; d < view->ndim; d++) {
@@ -136,6 +137,7 @@ static int push_row(lua_State *L, int64_t i) {
   const heed_tensor *x = lheed_tensor(L, 1, "index", "x");
   int64_t at = check_row(L, x, i);
   if (x->ndim == 1) {
+    lheed_check_elements(L, "index", "x", x);
     lheed_push_scalar(
         L, heed__load(x->dtype, x->data + at * x->stride[0] * (ptrdiff_t)heed__element_bytes(x->dtype)));
     return 1;
@@ -215,6 +217,7 @@ static int read_picks(lua_State *L) {
   lheed_indices(L, 2, "index", "the index", true);
   heed_tensor **out = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "index", "x"), *key = lheed_tensor(L, 2, "index", "the index");
+  lheed_check_elements(L, "index", "x", x);
   if (key->dtype == HEED_BOOL) {
     LHEED_TRY(L, heed__masked_select(ctx, "index", x, key, out));
   } else {
@@ -274,6 +277,7 @@ static void assign(lua_State *L, written *w) {
   }
   heed_tensor value;
   const heed_tensor *given = lheed_operand(L, 3, "index", "the value", &number);
+  lheed_check_elements(L, "index", "the value", given);
   heed__alias_on_stack(&value, given);
   /* Leading sizes of 1 are dropped: as in PyTorch, [1] can be assigned to an element. */
   while (value.ndim > view->ndim && value.shape[0] == 1) select_row(&value, 0);
@@ -285,6 +289,7 @@ static void assign(lua_State *L, written *w) {
 /* The value at slot 3; *value: without leading sizes of 1, which do not matter where it broadcasts. */
 static const heed_tensor *read_written(lua_State *L, heed__number *number, heed_tensor *value) {
   const heed_tensor *given = lheed_operand(L, 3, "index", "the value", number);
+  lheed_check_elements(L, "index", "the value", given);
   heed__alias_on_stack(value, given);
   while (value->ndim > 0 && value->shape[0] == 1) select_row(value, 0);
   return given;
@@ -368,6 +373,7 @@ static int write_index(lua_State *L) {
     lheed_set_grad(L);
     return 0;
   }
+  lheed_check_elements(L, "index", "x", x);
   if (type == LUA_TSTRING && strcmp(lua_tostring(L, 2), "requires_grad") == 0) {
     lheed_set_requires_grad(L);
     return 0;

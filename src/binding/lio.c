@@ -34,8 +34,15 @@ int lheed_file_failed(lua_State *L, heed_status status) {
 
 /* ---- Loading ---- */
 
-/* Pushes the names in order, the tensors by name, the metadata, and by name the numbers of the entries that
- * `open` makes a tensor of when they are used. Returns the number of these. */
+/* Whether `metadata` makes the table of the metadata when it is used, as vocabularies are long. */
+static bool has_values(const heed_archive *archive) {
+  const char *key;
+  const heed__gguf_value *value;
+  return heed__gguf_pair(archive, 1, &key, &value);
+}
+
+/* Pushes the names in order, the tensors by name, the metadata (false: made when it is used), and by name the
+ * numbers of the entries that `open` makes a tensor of when they are used. Returns the number of these. */
 static int64_t push_contents(lua_State *L, heed_context *ctx, const heed_archive *archive) {
   const int64_t count = heed_archive_count(archive);
   const char *key, *value;
@@ -65,11 +72,15 @@ static int64_t push_contents(lua_State *L, heed_context *ctx, const heed_archive
     lua_pushstring(L, value);
     lua_setfield(L, tensors + 1, key);
   }
+  if (has_values(archive)) {
+    lua_pushboolean(L, false);
+    lua_replace(L, tensors + 1);
+  }
   return later;
 }
 
-/* load(path): a tensor; or names, tensors by name, metadata, whether the names are nested, and, if some
- * entries are left for later, their numbers by name and the archive; or nil, message */
+/* load(path): a tensor; or names, tensors by name, metadata, whether the names are nested, and, if entries or
+ * the metadata are left for later, their numbers by name and the archive; or nil, message */
 static int load(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
@@ -80,7 +91,7 @@ static int load(lua_State *L) {
   LHEED_TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
   if (status != HEED_OK) return lheed_file_failed(L, status);
   if (*tensor != NULL) return lheed_return(L, 1);
-  const bool later = push_contents(L, ctx, *archive) > 0;
+  const bool later = push_contents(L, ctx, *archive) > 0 || has_values(*archive);
   lua_pushboolean(L, heed__archive_is_nested(*archive));
   lua_insert(L, -2);
   if (later) {
@@ -122,6 +133,52 @@ static int describe_entry(lua_State *L) {
   heed__archive_describe(archive, i, text);
   lua_pushstring(L, text);
   return 1;
+}
+
+/* Pushes a value of GGUF metadata: numbers as integers where they are; arrays as lists, at most four deep. */
+static void push_value(lua_State *L, heed_context *ctx, const heed__gguf_value *value, unsigned *pushed) {
+  int64_t integer;
+  double number = 0;
+  bool flag = false;
+  if ((++*pushed & 0xfff) == 0) lheed_check_cancel_of(L, ctx, "load");
+  if (value->type == HEED__GGUF_STRING) {
+    lua_pushlstring(L, value->data, (size_t)value->count);
+  } else if (heed__gguf_boolean(value, &flag)) {
+    lua_pushboolean(L, flag);
+  } else if (value->type != HEED__GGUF_ARRAY) {
+    const bool is_float = value->type == HEED__GGUF_FLOAT32 || value->type == HEED__GGUF_FLOAT64;
+    if (!is_float && heed__gguf_integer(value, &integer))
+      lua_pushinteger(L, (lua_Integer)integer);
+    else if (heed__gguf_number(value, &number))
+      lua_pushnumber(L, (lua_Number)number);
+  } else {
+    heed__gguf_value rest = *value, item;
+    luaL_checkstack(L, 4, "metadata");
+    lua_newtable(L);
+    for (lua_Integer i = 1; heed__gguf_next(&rest, &item); i++) {
+      push_value(L, ctx, &item, pushed);
+      lua_rawseti(L, -2, i);
+    }
+  }
+}
+
+/* metadata(archive): a table of the values by key */
+static int metadata_of(lua_State *L) {
+  unsigned pushed = 0;
+  const char *key;
+  const heed__gguf_value *value;
+  heed_context *ctx = lheed_get(L)->context;
+  lheed_begin(L);
+  lheed_arguments(L, "load", 1);
+  const lheed_box *box = lheed_test(L, 1, &archive_type);
+  if (!box || !box->object) return lheed_bad_argument(L, 1, "load", "archive", "an archive");
+  lua_newtable(L);
+  for (int64_t i = 1; heed__gguf_pair(box->object, i, &key, &value); i++) {
+    lua_pushstring(L, key);
+    push_value(L, ctx, value, &pushed);
+    lua_rawset(L, -3);
+  }
+  return lheed_return(L, 1);
 }
 
 /* ---- Saving ---- */
@@ -355,6 +412,7 @@ void lheed_open_io(lua_State *L) {
                                        {"text", text},
                                        {"open", open_entry},
                                        {"describe", describe_entry},
+                                       {"metadata", metadata_of},
                                        {"forget", forget_tensor},
                                        {"write", write_bytes},
                                        {"compress", compress_bytes},

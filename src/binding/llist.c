@@ -208,6 +208,7 @@ void lheed_read_list(lua_State *L, lheed_list *list, heed_tensor *view) {
                 x->ndim > 0 && integers == (int)given
                     ? "; a list of indices for one is written x[{ {{1, 2, …}} }]"
                     : "");
+  lheed_check_elements(L, "index", "x", x);
   heed__alias_on_stack(view, x);
   view->ndim = list->count = 0;
   view->numel = 1;

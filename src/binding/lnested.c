@@ -179,6 +179,7 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     if (lua_type(r->L, idx) == LUA_TTABLE) fail_kind(r, idx);
     fail_leaf(r, idx);
   }
+  if (tensor) lheed_check_elements(r->L, r->function, "a tensor in the table", tensor);
   if (r->whole) check_whole(r, idx, dtype, tensor);
   r->common = heed__common_dtype(r->common, dtype);
   char *element = r->out->data + (size_t)offset * heed__element_bytes(r->out->dtype);
@@ -307,6 +308,7 @@ static int tolist(lua_State *L) {
   lheed_arguments(L, "tolist", 1);
   luaL_checkstack(L, HEED_MAX_DIMS + 8, "tolist");
   heed_tensor **held = lheed_push_tensor(L); /* creating tables may run finalizers, which may release x */
+  lheed_check_elements(L, "tolist", "x", lheed_tensor(L, 1, "tolist", "x"));
   LHEED_TRY(L, heed__tensor_from_view(ctx, "tolist", lheed_tensor(L, 1, "tolist", "x"), held));
   int64_t pushed = 0;
   push_list(L, *held, 0, (*held)->data, &pushed);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../core/core.h"
+#include "../ops/ops.h"
 #include "lheed.h"
 
 static const lheed_print_options default_options = {
@@ -31,8 +31,15 @@ typedef struct printer {
   bool whole;      /* real: all of these are integers */
   bool scientific; /* real */
   int width;
+  const char *block; /* of a blocked dtype: the block in `widened`; NULL: none yet */
+  float widened[HEED__LARGEST_BLOCK];
   luaL_Buffer text;
 } printer;
+
+/* The element at an address that `slice` returned. */
+static heed_scalar element_at_slice(const printer *p, const char *at) {
+  return heed__load(heed__is_blocked(p->x->dtype) ? HEED_FLOAT32 : p->x->dtype, at);
+}
 
 /* ---- One element ---- */
 
@@ -52,7 +59,7 @@ static int float_text(const printer *p, double value, char text[ELEMENT]) {
 
 /* Returns the length. */
 static int element_text(const printer *p, const char *at, char text[ELEMENT]) {
-  heed_scalar value = heed__load(p->x->dtype, at);
+  heed_scalar value = element_at_slice(p, at);
   switch (value.dtype) {
   case HEED_BOOL: return snprintf(text, ELEMENT, value.as.integer ? "True" : "False");
   case HEED_INT64: return snprintf(text, ELEMENT, "%" PRId64, value.as.integer);
@@ -72,10 +79,16 @@ static int64_t shown(const printer *p, int d) {
 }
 
 /* The i-th slice that is shown of dimension d, in the slice at `at`. */
-static const char *slice(const printer *p, int d, const char *at, int64_t i) {
+static const char *slice(printer *p, int d, const char *at, int64_t i) {
   const int64_t edge = p->options.edgeitems;
   const int64_t index = is_cut(p, d) && i >= edge ? p->x->shape[d] - 2 * edge + i : i;
-  return at + index * p->x->stride[d] * (int64_t)heed__element_bytes(p->x->dtype);
+  const heed_dtype dtype = p->x->dtype;
+  const int64_t n = heed__block_elements(dtype);
+  if (n == 1 || d < p->x->ndim - 1) return at + heed__row_bytes(dtype, index * p->x->stride[d]);
+  const char *start = at + heed__row_bytes(dtype, index);
+  if (p->block != start) heed__kernels_of(p->ctx)->convert(HEED_FLOAT32, p->widened, dtype, start, (size_t)n);
+  p->block = start;
+  return (const char *)&p->widened[index % n];
 }
 
 typedef void visitor(printer *p, const char *at);
@@ -98,7 +111,7 @@ static void visit(printer *p, int d, const char *at, visitor *use) {
 /* ---- Notation and width ---- */
 
 static void measure_magnitude(printer *p, const char *at) {
-  double value = heed__load(p->x->dtype, at).as.number;
+  double value = element_at_slice(p, at).as.number;
   if (!isfinite(value) || value == 0) return;
   p->smallest = fmin(p->smallest, fabs(value));
   p->largest = fmax(p->largest, fabs(value));
@@ -108,7 +121,7 @@ static void measure_magnitude(printer *p, const char *at) {
 static void measure_width(printer *p, const char *at) {
   char text[ELEMENT];
   if (p->real) { /* the width of zeros, nan and inf does not count */
-    double value = heed__load(p->x->dtype, at).as.number;
+    double value = element_at_slice(p, at).as.number;
     if (!isfinite(value) || value == 0) return;
   }
   int length = element_text(p, at, text);
@@ -269,8 +282,8 @@ static int tensor_tostring(lua_State *L) {
   LHEED_TRY(L, heed__tensor_from_view(ctx, "tostring", x, alias));
   printer p = {.L = L, .ctx = ctx, .x = *alias, .options = lheed_get(L)->print};
   p.summary = (*alias)->numel > p.options.threshold;
-  p.real =
-      (*alias)->dtype == HEED_FLOAT32 || (*alias)->dtype == HEED_BFLOAT16 || (*alias)->dtype == HEED_FLOAT16;
+  p.real = (*alias)->dtype == HEED_FLOAT32 || (*alias)->dtype == HEED_BFLOAT16 ||
+           (*alias)->dtype == HEED_FLOAT16 || heed__is_blocked((*alias)->dtype);
   bool parameter = heed_tensor_is_parameter(x);
   p.gradient = heed_is_recording(ctx) && heed_tensor_requires_grad(*alias);
   luaL_buffinit(L, &p.text);

@@ -38,7 +38,8 @@ static int plain(lua_State *L) {
 
 /* Whether one can be converted to the other: both are floating-point. */
 static bool both_real(heed_dtype a, heed_dtype b) {
-#define IS_REAL(dtype) ((dtype) == HEED_FLOAT32 || (dtype) == HEED_BFLOAT16 || (dtype) == HEED_FLOAT16)
+#define IS_REAL(dtype)                                                                                       \
+  ((dtype) == HEED_FLOAT32 || (dtype) == HEED_BFLOAT16 || (dtype) == HEED_FLOAT16 || heed__is_blocked(dtype))
   return IS_REAL(a) && IS_REAL(b);
 #undef IS_REAL
 }
@@ -59,6 +60,9 @@ static int misfit(lua_State *L) {
                     heed__shape_text(need, target->ndim, target->shape));
   } else if (value->dtype != target->dtype && !both_real(value->dtype, target->dtype)) {
     lua_pushfstring(L, "is %s; it must be %s", heed_dtype_name(value->dtype), heed_dtype_name(target->dtype));
+  } else if (!lua_toboolean(L, 3) && heed__is_blocked(target->dtype)) {
+    lua_pushfstring(L, "cannot be written in the module, where it is %s; load it with {assign = true}",
+                    heed_dtype_name(target->dtype));
   } else if (!lua_toboolean(L, 3) && !heed__is_placeholder(target) && heed__overlaps_itself(target)) {
     lua_pushliteral(L, "cannot be written in the module, where it is an expanded view");
   } else {

@@ -226,7 +226,9 @@ static int numel(lua_State *L) {
 }
 
 static int element_size(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)heed__element_bytes(lheed_tensor(L, 1, "element_size", "x")->dtype));
+  const heed_tensor *x = lheed_tensor(L, 1, "element_size", "x");
+  lheed_check_elements(L, "element_size", "x", x);
+  lua_pushinteger(L, (lua_Integer)heed__element_bytes(x->dtype));
   return 1;
 }
 
@@ -247,6 +249,7 @@ static int tensor_item(lua_State *L) {
     return lheed_error(L, "item: x has %I elements (shape %s); it must have exactly one",
                        (LUAI_UACINT)x->numel, heed__shape_text(text, x->ndim, x->shape));
   }
+  lheed_check_elements(L, "item", "x", x);
   lheed_push_scalar(L, heed__load(x->dtype, x->data));
   return 1;
 }
@@ -375,10 +378,12 @@ static int to_string(lua_State *L) {
   } else {
     LHEED_TRY(L, heed__clone(ctx, "to_string", x, row_major));
   }
-  size_t width = heed__element_bytes((*row_major)->dtype);
-  if (!is_little_endian()) reverse_each((*row_major)->data, (*row_major)->numel, width);
+  const heed_dtype dtype = (*row_major)->dtype;
+  const size_t width = heed__element_bytes(dtype); /* blocks are little-endian everywhere */
+  if (!is_little_endian() && !heed__is_blocked(dtype))
+    reverse_each((*row_major)->data, (*row_major)->numel, width);
   lheed_check_cancel_of(L, ctx, "to_string");
-  lua_pushlstring(L, (*row_major)->data, (size_t)(*row_major)->numel * width);
+  lua_pushlstring(L, (*row_major)->data, (size_t)heed__row_bytes(dtype, (*row_major)->numel));
   return 1;
 }
 
@@ -391,7 +396,7 @@ static int from_string(lua_State *L) {
   heed_dtype dtype = lheed_opt_dtype(L, 2, "from_string", HEED_FLOAT32);
   int ndim = lheed_shape(L, 3, last, "from_string", shape);
   LHEED_TRY(L, heed__check_shape(ctx, "from_string", ndim, shape, dtype, &count));
-  size_t bytes, needed = (size_t)count * heed__element_bytes(dtype);
+  size_t bytes, needed = (size_t)heed__row_bytes(dtype, count);
   const char *data = lua_tolstring(L, 1, &bytes);
   if (bytes != needed) {
     char text[HEED__SHAPE_TEXT];
@@ -405,7 +410,8 @@ static int from_string(lua_State *L) {
     memcpy((*out)->data + i, data + i, bytes - i < READ_AT_ONCE ? bytes - i : READ_AT_ONCE);
     lheed_check_cancel_of(L, ctx, "from_string");
   }
-  if (!is_little_endian()) reverse_each((*out)->data, count, heed__element_bytes(dtype));
+  if (!is_little_endian() && !heed__is_blocked(dtype))
+    reverse_each((*out)->data, count, heed__element_bytes(dtype));
   if (dtype == HEED_BOOL) {
     uint8_t *flag = (uint8_t *)(*out)->data;
     for (int64_t i = 0; i < count; i++) flag[i] = flag[i] != 0;

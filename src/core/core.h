@@ -339,7 +339,7 @@ static inline bool heed__only_stores(heed_dtype dtype) {
 
 /** Whether weights and caches can have the dtype: float32, bfloat16, float16, int8. */
 static inline bool heed__can_store(heed_dtype dtype) {
-  return dtype == HEED_FLOAT32 || heed__only_stores(dtype);
+  return dtype == HEED_FLOAT32 || (heed__only_stores(dtype) && !heed__is_blocked(dtype));
 }
 
 /** The dtype that two are promoted to, as by PyTorch; float16 and bfloat16 give float32. */

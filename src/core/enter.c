@@ -15,8 +15,20 @@ heed_status heed__refuse_pointer(heed_context *ctx, const char *function, const 
                     argument);
 }
 
+heed_status heed__refuse_tensor(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x) {
+  const char *arrow = strrchr(argument, '>');
+  if (!heed__is_tensor_of(ctx, x)) return heed__refuse_pointer(ctx, function, argument, x);
+  if (arrow != NULL) argument = arrow + 1;
+  return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must not be quantized in blocks; use x:float()",
+                    function, argument, heed_dtype_name(x->dtype));
+}
+
 heed_status heed__refuse_dtype(heed_context *ctx, const char *function, const char *argument,
                                heed_dtype dtype) {
+  if (heed__is_any_dtype(dtype))
+    return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must not be a blocked dtype", function, argument,
+                      heed_dtype_name(dtype));
   return heed__fail(ctx, HEED_ARGUMENT, "%s: %s is %d; it must be a heed_dtype", function, argument,
                     (int)dtype);
 }
@@ -41,7 +53,12 @@ heed_status heed__check_tensors(heed_context *ctx, const char *function, const c
                                 const heed_tensor *const *tensors) {
   if (count > 0 && tensors == NULL) return heed__refuse_pointer(ctx, function, argument, NULL);
   for (int64_t i = 0; i < count; i++) {
-    if (heed__is_tensor_of(ctx, tensors[i])) continue;
+    if (heed__has_elements(ctx, tensors[i])) continue;
+    if (heed__is_tensor_of(ctx, tensors[i]))
+      return heed__fail(ctx, HEED_DTYPE,
+                        "%s: number %" PRId64
+                        " of %s is %s; it must not be quantized in blocks; use x:float()",
+                        function, i + 1, argument, heed_dtype_name(tensors[i]->dtype));
     return heed__fail(ctx, HEED_ARGUMENT, "%s: number %" PRId64 " of %s is %s", function, i + 1, argument,
                       tensors[i] == NULL ? "missing (NULL)" : "of another context; all must be of one");
   }

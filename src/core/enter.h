@@ -17,11 +17,19 @@
   HEED__GUARD(context, function)                                                                             \
   HEED__EACH(HEED__NEED, context, function, __VA_ARGS__)
 #define HEED__MAY_ENTER(context, function, ...) HEED__EACH(HEED__MAY_NEED, context, function, __VA_ARGS__)
+/* Both refuse tensors of blocked dtypes, and such dtypes, so that the code behind them can rely on elements.
+ * The few functions that take blocked tensors check these arguments by this, after HEED__ENTER of the others.
+ */
+#define HEED__ENTER_BLOCKED(context, function, ...)                                                          \
+  HEED__EACH(HEED__NEED_BLOCKED, context, function, __VA_ARGS__)
 
 #define HEED__NEED(context, function, x)                                                                     \
   if (!HEED__FITS(context, x)) return HEED__REFUSE(context, function, x);
 #define HEED__MAY_NEED(context, function, x)                                                                 \
   if ((x) != NULL) HEED__NEED(context, function, x)
+
+#define HEED__NEED_BLOCKED(context, function, x)                                                             \
+  if (!heed__is_tensor_of(context, x)) return heed__refuse_pointer(context, function, #x, x);
 
 #define HEED__EACH_1(do, c, f, x)                                                                            \
   do (c, f, x)
@@ -46,8 +54,8 @@
 /* Selected by the type of the argument. */
 #define HEED__FITS(context, x)                                                                               \
   _Generic((x),                                                                                              \
-      heed_tensor *: heed__is_tensor_of,                                                                     \
-      const heed_tensor *: heed__is_tensor_of,                                                               \
+      heed_tensor *: heed__has_elements,                                                                     \
+      const heed_tensor *: heed__has_elements,                                                               \
       heed_tensor **: heed__is_result_of,                                                                     \
       heed_generator *: heed__is_generator_of,                                                               \
       const heed_generator *: heed__is_generator_of,                                                         \
@@ -62,7 +70,9 @@
 #define HEED__REFUSE(context, function, x)                                                                   \
   _Generic((x), heed_dtype                                                                                   \
            : heed__refuse_dtype, heed_scalar                                                                 \
-           : heed__refuse_scalar, default                                                                    \
+           : heed__refuse_scalar, heed_tensor *                                                              \
+           : heed__refuse_tensor, const heed_tensor *                                                        \
+           : heed__refuse_tensor, default                                                                    \
            : heed__refuse_pointer)(context, function, #x, x)
 
 static inline bool heed__is_given(const heed_context *ctx, const void *x) {
@@ -72,6 +82,9 @@ static inline bool heed__is_given(const heed_context *ctx, const void *x) {
 /* Tensors without a storage are ours, on the stack. */
 static inline bool heed__is_tensor_of(const heed_context *ctx, const heed_tensor *x) {
   return x != NULL && (x->storage == NULL || x->storage->context == ctx);
+}
+static inline bool heed__has_elements(const heed_context *ctx, const heed_tensor *x) {
+  return heed__is_tensor_of(ctx, x) && !heed__is_blocked(x->dtype);
 }
 static inline bool heed__is_result_of(const heed_context *ctx, heed_tensor *const *out) {
   return out != NULL && (*out == NULL || heed__is_tensor_of(ctx, *out));
@@ -100,6 +113,9 @@ static inline bool heed__is_scalar(const heed_context *ctx, heed_scalar value) {
 
 heed_status heed__refuse_pointer(heed_context *ctx, const char *function, const char *argument,
                                  const void *x);
+/** Of another context, missing, or blocked. */
+heed_status heed__refuse_tensor(heed_context *ctx, const char *function, const char *argument,
+                                const heed_tensor *x);
 heed_status heed__refuse_dtype(heed_context *ctx, const char *function, const char *argument,
                                heed_dtype dtype);
 heed_status heed__refuse_scalar(heed_context *ctx, const char *function, const char *argument,

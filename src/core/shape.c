@@ -41,7 +41,7 @@ int64_t heed__numel(int ndim, const int64_t *shape, size_t element) {
 heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
                               heed_dtype dtype, int64_t *numel) {
   char text[HEED__SHAPE_TEXT];
-  if ((unsigned)dtype > HEED_INT8) {
+  if (!heed__is_any_dtype(dtype)) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: dtype is %d; it must be a heed_dtype", function, (int)dtype);
   }
   if (ndim < 0 || ndim > HEED_MAX_DIMS) {
@@ -57,7 +57,13 @@ heed_status heed__check_shape(heed_context *ctx, const char *function, int ndim,
                         heed__shape_text(text, ndim, shape));
     }
   }
-  const int64_t count = heed__numel(ndim, shape, heed__element_bytes(dtype));
+  const int64_t block = heed__block_elements(dtype);
+  if (block > 1 && (ndim == 0 || shape[ndim - 1] % block != 0)) {
+    return heed__fail(ctx, HEED_SHAPE, "%s: the shape is %s; the last size of %s must be a multiple of %d",
+                      function, heed__shape_text(text, ndim, shape), heed_dtype_name(dtype), (int)block);
+  }
+  /* an element of a block takes less than 2 bytes */
+  const int64_t count = heed__numel(ndim, shape, block > 1 ? 2 : heed__element_bytes(dtype));
   if (count < 0) {
     return heed__fail(ctx, HEED_SHAPE, "%s: the shape is %s; its %s elements must fit in the address space",
                       function, heed__shape_text(text, ndim, shape), heed_dtype_name(dtype));

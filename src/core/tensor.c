@@ -43,7 +43,7 @@ static heed_status new_block(heed_context *ctx, const char *function, heed_dtype
   heed_status status = check_out(ctx, function, out);
   if (status == HEED_OK) status = heed__check_shape(ctx, function, ndim, shape, dtype, &numel);
   if (status != HEED_OK) return status;
-  const size_t bytes = (size_t)numel * heed__element_bytes(dtype);
+  const size_t bytes = (size_t)heed__row_bytes(dtype, numel);
   const size_t total = ELEMENTS + (data == NULL ? bytes : 0);
   block *b = heed__allocate(ctx, total);
   if (b == NULL) return heed__fail_memory(ctx, function, data == NULL && bytes > 0 ? bytes : total);
@@ -61,20 +61,20 @@ heed_status heed__tensor_new(heed_context *ctx, const char *function, heed_dtype
 
 heed_status heed_tensor_new(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
                             heed_tensor **out) {
-  HEED__ENTER(ctx, "tensor_new", dtype, out);
+  HEED__ENTER(ctx, "tensor_new", out);
   return new_block(ctx, "tensor_new", dtype, ndim, shape, NULL, out);
 }
 
 heed_status heed_tensor_from_memory(heed_context *ctx, heed_dtype dtype, int ndim, const int64_t *shape,
                                     void *data, void (*release)(void *user, void *data), void *user,
                                     heed_tensor **out) {
-  HEED__ENTER(ctx, "tensor_from_memory", dtype, data, out);
+  HEED__ENTER(ctx, "tensor_from_memory", data, out);
   const char *function = "tensor_from_memory";
   heed_status status = heed__check_shape(ctx, function, ndim, shape, dtype, NULL);
   if (status != HEED_OK) return status;
-  if ((uintptr_t)data % heed__element_bytes(dtype) != 0) {
+  if ((uintptr_t)data % heed__dtype_alignment(dtype) != 0) {
     return heed__fail(ctx, HEED_ARGUMENT, "%s: data is at %p; for %s the address must be a multiple of %zu",
-                      function, data, heed_dtype_name(dtype), heed__element_bytes(dtype));
+                      function, data, heed_dtype_name(dtype), heed__dtype_alignment(dtype));
   }
   status = new_block(ctx, function, dtype, ndim, shape, data, out);
   if (status != HEED_OK) return status;
@@ -131,7 +131,7 @@ void heed__permute_on_stack(heed_tensor *view, const heed_tensor *x, const int *
 void heed__narrow_on_stack(heed_tensor *view, int d, int64_t start, int64_t count) {
   if (view->shape[d] > 0) view->numel = view->numel / view->shape[d] * count;
   /* an empty view reads nothing; its address could lie outside of the storage */
-  if (count > 0) view->data += (size_t)(start * view->stride[d]) * heed__element_bytes(view->dtype);
+  if (count > 0) view->data += heed__row_bytes(view->dtype, start * view->stride[d]);
   view->shape[d] = count;
 }
 
@@ -146,7 +146,8 @@ heed_status heed__tensor_from_view(heed_context *ctx, const char *function, cons
 }
 
 heed_status heed_tensor_alias(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
-  HEED__ENTER(ctx, "tensor_alias", x, out);
+  HEED__ENTER(ctx, "tensor_alias", out);
+  HEED__ENTER_BLOCKED(ctx, "tensor_alias", x);
   return new_header(ctx, "tensor_alias", x, out);
 }
 
@@ -175,6 +176,9 @@ const char *heed_dtype_name(heed_dtype dtype) {
 #define X(name, text, type) text,
       HEED_DTYPE_LIST(X)
 #undef X
+#define X(name, text, elements, bytes) text,
+          HEED_BLOCK_DTYPE_LIST(X)
+#undef X
   };
   return (size_t)dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
 }
@@ -182,7 +186,7 @@ const char *heed_dtype_name(heed_dtype dtype) {
 heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b) {
   static const uint8_t rank[] = {[HEED_BOOL] = 0,     [HEED_INT8] = 1,    [HEED_INT64] = 2,
                                  [HEED_BFLOAT16] = 3, [HEED_FLOAT16] = 3, [HEED_FLOAT32] = 4};
-  if (a != b && rank[a] == rank[b]) return HEED_FLOAT32;
+  if (heed__is_blocked(a) || heed__is_blocked(b) || (a != b && rank[a] == rank[b])) return HEED_FLOAT32;
   return rank[a] > rank[b] ? a : b;
 }
 
@@ -260,7 +264,7 @@ bool heed__overlaps_itself(const heed_tensor *x) {
 static uintptr_t end_of(const heed_tensor *x) {
   int64_t last = 0;
   for (int i = 0; i < x->ndim; i++) last += (x->shape[i] - 1) * x->stride[i];
-  return (uintptr_t)x->data + (size_t)(last + 1) * heed__element_bytes(x->dtype);
+  return (uintptr_t)x->data + (size_t)heed__row_bytes(x->dtype, last + 1);
 }
 
 bool heed__may_overlap(const heed_tensor *x, const heed_tensor *y) {
@@ -298,9 +302,8 @@ heed_scalar heed__load(heed_dtype dtype, const void *p) {
   case HEED_BFLOAT16: return heed_number((double)heed__float_from_bfloat16(*(const uint16_t *)p));
   case HEED_FLOAT16: return heed_number((double)heed__float_from_float16(*(const uint16_t *)p));
   case HEED_INT8: return heed_integer(*(const int8_t *)p);
-  case HEED_FLOAT32: break;
+  default: return heed_number((double)*(const float *)p);
   }
-  return heed_number((double)*(const float *)p);
 }
 
 void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
@@ -314,6 +317,7 @@ void heed__store(heed_dtype dtype, void *p, heed_scalar value) {
   case HEED_BFLOAT16: *(uint16_t *)p = heed__bfloat16_from_float(number); break;
   case HEED_FLOAT16: *(uint16_t *)p = heed__float16_from_float(number); break;
   case HEED_INT8: *(int8_t *)p = heed__int8_from_int64(integer); break;
+  default: assert(false);
   }
 }
 

@@ -43,6 +43,16 @@ static inline size_t heed__min_size(size_t a, size_t b) {
   X(BFLOAT16, "bfloat16", uint16_t)                                                                          \
   X(FLOAT16, "float16", uint16_t)                                                                            \
   X(INT8, "int8", int8_t)
+/* name, text, elements and bytes of a block (heed.h) */
+#define HEED_BLOCK_DTYPE_LIST(X)                                                                             \
+  X(Q4_0, "q4_0", 32, 18)                                                                                    \
+  X(Q4_1, "q4_1", 32, 20)                                                                                    \
+  X(Q5_0, "q5_0", 32, 22)                                                                                    \
+  X(Q5_1, "q5_1", 32, 24)                                                                                    \
+  X(Q8_0, "q8_0", 32, 34)                                                                                    \
+  X(Q4_K, "q4_k", 256, 144)                                                                                  \
+  X(Q5_K, "q5_k", 256, 176)                                                                                  \
+  X(Q6_K, "q6_k", 256, 210)
 #define HEED_INT8_BLOCK 64
 
 #ifndef HEED_H
@@ -50,18 +60,53 @@ typedef enum heed_dtype {
 #define X(name, text, type) HEED_##name,
   HEED_DTYPE_LIST(X)
 #undef X
+#define X(name, text, elements, bytes) HEED_##name,
+      HEED_BLOCK_DTYPE_LIST(X)
+#undef X
 } heed_dtype;
 
 double heed_clock(void);
 #endif
 
+enum { HEED__LARGEST_BLOCK = 256 }; /* elements */
+
+/** Whether the elements of a dtype lie in blocks, which only conversions and products with weights read. */
+static inline bool heed__is_blocked(heed_dtype dtype) {
+  return dtype > HEED_INT8;
+}
+static inline bool heed__is_any_dtype(heed_dtype dtype) {
+  return (unsigned)dtype <= HEED_Q6_K;
+}
+/** Elements of a block; 1 for other dtypes. */
+static inline int64_t heed__block_elements(heed_dtype dtype) {
+#define X(name, text, elements, bytes) elements,
+  static const int16_t of[] = {HEED_BLOCK_DTYPE_LIST(X)};
+#undef X
+  return heed__is_blocked(dtype) ? of[dtype - HEED_Q4_0] : 1;
+}
+/** Bytes of an element; 0 if the dtype is blocked. */
 static inline size_t heed__element_bytes(heed_dtype dtype) {
   static const uint8_t bytes[] = {
 #define X(name, text, type) sizeof(type),
       HEED_DTYPE_LIST(X)
 #undef X
   };
-  return bytes[dtype];
+  return heed__is_blocked(dtype) ? 0 : bytes[dtype];
+}
+/** Bytes of a block, or of an element of another dtype. */
+static inline size_t heed__block_bytes(heed_dtype dtype) {
+#define X(name, text, elements, bytes) bytes,
+  static const uint8_t of[] = {HEED_BLOCK_DTYPE_LIST(X)};
+#undef X
+  return heed__is_blocked(dtype) ? of[dtype - HEED_Q4_0] : heed__element_bytes(dtype);
+}
+/** Bytes of n consecutive elements, whole blocks. */
+static inline int64_t heed__row_bytes(heed_dtype dtype, int64_t n) {
+  return n / heed__block_elements(dtype) * (int64_t)heed__block_bytes(dtype);
+}
+/** The multiple of which addresses must be. */
+static inline size_t heed__dtype_alignment(heed_dtype dtype) {
+  return heed__is_blocked(dtype) ? 1 : heed__element_bytes(dtype);
 }
 
 /* ---- Cancellation checks ---- */

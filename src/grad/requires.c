@@ -28,7 +28,8 @@ heed_status heed__fail_unrecorded(heed_context *ctx, const char *function, const
 
 heed_status heed_tensor_require_grad(heed_tensor *x, bool on) {
   heed_context *ctx = heed_tensor_context(x);
-  HEED__ENTER(ctx, "requires_grad", x);
+  HEED__ENTER(ctx, "requires_grad", ctx);
+  HEED__ENTER_BLOCKED(ctx, "requires_grad", x);
   if (x->node != NULL && on) return HEED_OK;
   if (x->node != NULL)
     return heed__fail(
@@ -102,7 +103,8 @@ heed_status heed_tensor_retain_grad(heed_tensor *x) {
 }
 
 heed_status heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
-  HEED__ENTER(ctx, "detach", x, out);
+  HEED__ENTER(ctx, "detach", out);
+  HEED__ENTER_BLOCKED(ctx, "detach", x);
   heed_tensor view;
   heed__alias_on_stack(&view, x);
   view.detached = true;

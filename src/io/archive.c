@@ -49,12 +49,16 @@ heed_status heed__archive_new(const heed__where *where, int64_t count, int64_t p
   return HEED_OK;
 }
 
-const char *heed__archive_text(heed_archive *archive, const char *text) {
-  const size_t size = strlen(text) + 1;
+const char *heed__archive_bytes(heed_archive *archive, const char *text, size_t length) {
   char *copy = archive->text + archive->text_used;
-  memcpy(copy, text, size);
-  archive->text_used += size;
+  memcpy(copy, text, length);
+  copy[length] = '\0';
+  archive->text_used += length + 1;
   return copy;
+}
+
+const char *heed__archive_text(heed_archive *archive, const char *text) {
+  return heed__archive_bytes(archive, text, strlen(text));
 }
 
 heed_status heed__archive_sort(heed_archive *archive, const heed__where *where) {
@@ -88,6 +92,9 @@ void heed_archive_free(heed_archive *archive) {
   heed__release(ctx, archive->metadata);
   heed__release(ctx, archive->text);
   heed__release(ctx, archive->strides);
+  heed__release(ctx, archive->values);
+  heed__release(ctx, archive->sorted_values);
+  heed__file_map_release(archive->map);
   heed__release(ctx, archive);
 }
 
@@ -130,5 +137,23 @@ bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **
   if (archive == NULL || key == NULL || value == NULL || i < 1 || i > archive->pairs) return false;
   *key = archive->metadata[2 * i - 2];
   *value = archive->metadata[2 * i - 1];
+  return true;
+}
+
+/* ---- Metadata of GGUF files ---- */
+
+const heed__gguf_value *heed__gguf_find(const heed_archive *archive, const char *key) {
+  const heed__name name = {key, 0};
+  if (archive->value_count == 0) return NULL;
+  const heed__name *found = bsearch(&name, archive->sorted_values, (size_t)archive->value_count,
+                                    sizeof(*archive->sorted_values), compare_names);
+  return found == NULL ? NULL : &archive->values[found->index].value;
+}
+
+bool heed__gguf_pair(const heed_archive *archive, int64_t i, const char **key,
+                     const heed__gguf_value **value) {
+  if (i < 1 || i > archive->value_count) return false;
+  *key = archive->values[i - 1].key;
+  *value = &archive->values[i - 1].value;
   return true;
 }

@@ -12,18 +12,18 @@
 #define TO_INT(bits, conversion) bits, HEED_INT64, conversion
 #define REFUSED(bits)            bits, HEED_FLOAT32, HEED__REFUSED
 
-/* The names: .safetensors, numpy's descr without the byte order, PyTorch's dtype, the class of its storages.
- */
+/* The names: .safetensors, numpy's descr without the byte order, PyTorch's dtype, the class of its storages,
+ * ggml's. */
 static const heed__stored stored_table[] = {
-    {{"F32", "f4", "float32", "FloatStorage"}, AS_IS(32, HEED_FLOAT32)},
-    {{"F16", "f2", "float16", "HalfStorage"}, AS_IS(16, HEED_FLOAT16)},
-    {{"BF16", NULL, "bfloat16", "BFloat16Storage"}, AS_IS(16, HEED_BFLOAT16)},
-    {{"I64", "i8", "int64", "LongStorage"}, AS_IS(64, HEED_INT64)},
-    {{"I8", "i1", "int8", "CharStorage"}, AS_IS(8, HEED_INT8)},
+    {{"F32", "f4", "float32", "FloatStorage", "F32"}, AS_IS(32, HEED_FLOAT32)},
+    {{"F16", "f2", "float16", "HalfStorage", "F16"}, AS_IS(16, HEED_FLOAT16)},
+    {{"BF16", NULL, "bfloat16", "BFloat16Storage", "BF16"}, AS_IS(16, HEED_BFLOAT16)},
+    {{"I64", "i8", "int64", "LongStorage", "I64"}, AS_IS(64, HEED_INT64)},
+    {{"I8", "i1", "int8", "CharStorage", "I8"}, AS_IS(8, HEED_INT8)},
     {{"BOOL", "b1", "bool", "BoolStorage"}, 8, HEED_BOOL, HEED__FROM_FLAG},
-    {{"F64", "f8", "float64", "DoubleStorage"}, TO_FLOAT(64)},
-    {{"I32", "i4", "int32", "IntStorage"}, TO_INT(32, HEED__FROM_SIGNED)},
-    {{"I16", "i2", "int16", "ShortStorage"}, TO_INT(16, HEED__FROM_SIGNED)},
+    {{"F64", "f8", "float64", "DoubleStorage", "F64"}, TO_FLOAT(64)},
+    {{"I32", "i4", "int32", "IntStorage", "I32"}, TO_INT(32, HEED__FROM_SIGNED)},
+    {{"I16", "i2", "int16", "ShortStorage", "I16"}, TO_INT(16, HEED__FROM_SIGNED)},
     {{"U8", "u1", "uint8", "ByteStorage"}, TO_INT(8, HEED__FROM_UNSIGNED)},
     {{"U16", "u2", "uint16", NULL}, TO_INT(16, HEED__FROM_UNSIGNED)},
     {{"U32", "u4", "uint32", NULL}, TO_INT(32, HEED__FROM_UNSIGNED)},
@@ -40,6 +40,30 @@ static const heed__stored stored_table[] = {
     {{"F4", NULL, NULL, NULL}, REFUSED(4)},
     {{NULL, NULL, "float4_e2m1fn_x2", NULL}, REFUSED(8)}, /* two in a byte */
     {{NULL, NULL, "complex32", NULL}, REFUSED(32)},
+    {{NULL, NULL, NULL, NULL, "Q4_0"}, AS_IS(0, HEED_Q4_0)},
+    {{NULL, NULL, NULL, NULL, "Q4_1"}, AS_IS(0, HEED_Q4_1)},
+    {{NULL, NULL, NULL, NULL, "Q5_0"}, AS_IS(0, HEED_Q5_0)},
+    {{NULL, NULL, NULL, NULL, "Q5_1"}, AS_IS(0, HEED_Q5_1)},
+    {{NULL, NULL, NULL, NULL, "Q8_0"}, AS_IS(0, HEED_Q8_0)},
+    {{NULL, NULL, NULL, NULL, "Q4_K"}, AS_IS(0, HEED_Q4_K)},
+    {{NULL, NULL, NULL, NULL, "Q5_K"}, AS_IS(0, HEED_Q5_K)},
+    {{NULL, NULL, NULL, NULL, "Q6_K"}, AS_IS(0, HEED_Q6_K)},
+    {{NULL, NULL, NULL, NULL, "Q8_1"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "Q2_K"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "Q3_K"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "Q8_K"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ2_XXS"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ2_XS"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ3_XXS"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ1_S"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ4_NL"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ3_S"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ2_S"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ4_XS"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "IQ1_M"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "TQ1_0"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "TQ2_0"}, REFUSED(0)},
+    {{NULL, NULL, NULL, NULL, "MXFP4"}, REFUSED(0)},
 };
 #define STORED_DTYPES ((int)(sizeof(stored_table) / sizeof(stored_table[0])))
 
@@ -135,8 +159,9 @@ static bool lies_contiguous(const heed__entry *entry) {
 
 bool heed__entry_is_mapped(const heed__entry *entry) {
   const heed__stored *f = entry->stored;
-  if (f == NULL || f->conversion != HEED__AS_IS || entry->reversed || !lies_contiguous(entry)) return false;
-  return (uintptr_t)entry->data % heed__element_bytes(f->dtype) == 0;
+  if (f == NULL || f->conversion != HEED__AS_IS || !lies_contiguous(entry)) return false;
+  if (heed__is_blocked(f->dtype)) return true; /* little-endian everywhere */
+  return !entry->reversed && (uintptr_t)entry->data % heed__element_bytes(f->dtype) == 0;
 }
 
 static heed_status fail_entry(const heed_archive *archive, const heed__entry *entry, heed_status status,
@@ -177,7 +202,10 @@ static heed_status copy_entry_elements(const heed_archive *archive, const heed__
 }
 
 static const char *stored_text(const heed__stored *f) {
-  return f->names[HEED__IN_TORCH] != NULL ? f->names[HEED__IN_TORCH] : f->names[HEED__IN_SAFETENSORS];
+  static const heed__naming order[] = {HEED__IN_TORCH, HEED__IN_SAFETENSORS, HEED__IN_GGUF};
+  int i = 0;
+  while (f->names[order[i]] == NULL) i++;
+  return f->names[order[i]];
 }
 
 void heed__entry_text(const heed__entry *entry, char *out, size_t capacity) {
@@ -198,11 +226,14 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
   if (entry->tensor != NULL) return heed__tensor_from_view(ctx, "load", entry->tensor, out);
   if (entry->refusal != NULL) return heed__fail(ctx, HEED_DTYPE, "%s", entry->refusal);
   if (f->conversion == HEED__REFUSED) {
-    snprintf(problem, sizeof(problem), "its dtype is %s, which heed lacks; convert it to float32 in Python",
-             stored_text(f));
+    snprintf(problem, sizeof(problem), "its dtype is %s, which heed lacks; %s", stored_text(f),
+             f->names[HEED__IN_GGUF] != NULL ? "quantize the model to Q8_0 or Q4_K_M with llama-quantize"
+                                             : "convert it to float32 in Python");
     return fail_entry(archive, entry, HEED_DTYPE, problem);
   }
-  const int64_t numel = heed__numel(entry->ndim, entry->shape, heed__element_bytes(f->dtype));
+  /* an element of a block takes less than 2 bytes */
+  const size_t each = heed__is_blocked(f->dtype) ? 2 : heed__element_bytes(f->dtype);
+  const int64_t numel = heed__numel(entry->ndim, entry->shape, each);
   if (numel < 0) return fail_entry(archive, entry, HEED_FILE, "it is larger than the address space");
   if (numel > 0 && heed__entry_is_mapped(entry)) {
     entry->map->references++;
@@ -217,7 +248,7 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
       *out = NULL;
     }
   }
-  const size_t bytes = (size_t)numel * heed__element_bytes(f->dtype);
+  const size_t bytes = (size_t)heed__row_bytes(f->dtype, numel);
   return status == HEED_MEMORY ? heed__fail_memory(ctx, "load", bytes) : status;
 }
 

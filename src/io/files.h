@@ -158,6 +158,7 @@ typedef enum heed__naming {
   HEED__IN_NPY,     /* without the byte order */
   HEED__IN_TORCH,   /* float32 */
   HEED__IN_STORAGE, /* the class of a storage: FloatStorage */
+  HEED__IN_GGUF,    /* ggml's, in capitals */
   HEED__NAMINGS
 } heed__naming;
 
@@ -178,6 +179,12 @@ bool heed__stored_convert(const heed__stored *f, bool reversed, const char *p, i
                           void *out);
 
 /* ---- Archives (archive.c) ---- */
+
+/* A pair of a GGUF file's metadata. */
+typedef struct heed__gguf_entry {
+  const char *key;
+  heed__gguf_value value;
+} heed__gguf_entry;
 
 /* A loaded tensor, elements in a mapped file, of which heed__entry_open makes a tensor, or a reason why there
  * is none. */
@@ -210,6 +217,11 @@ struct heed_archive {
   size_t text_used;
   int64_t *strides; /* of the entries that have some; NULL: none */
   bool nested;      /* dots in names separate the keys of nested dicts */
+  /* of GGUF files alone: */
+  int64_t value_count;
+  heed__gguf_entry *values;
+  heed__name *sorted_values; /* by key */
+  heed__file_map *map;       /* that holds the values; one reference */
 };
 
 /** An archive of `count` empty entries, with a capacity of `pairs` pairs of metadata and `text` bytes for all
@@ -219,6 +231,8 @@ heed_status heed__archive_new(const heed__where *where, int64_t count, int64_t p
                               heed_archive **out);
 /** Copies a text into the archive. */
 const char *heed__archive_text(heed_archive *archive, const char *text);
+/** The same for bytes without a closing zero. */
+const char *heed__archive_bytes(heed_archive *archive, const char *text, size_t length);
 /** Sorts the names after all entries have theirs. Errors: FILE (a duplicate name), MEMORY, LIMIT, CANCELLED.
  */
 HEED_MUST_USE

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy) X(torch)
+#define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy) X(torch) X(gguf)
 
 #define X(name) extern const heed__format heed__format_##name;
 FORMAT_LIST(X)
@@ -77,7 +77,7 @@ static const heed__format *format_of_bytes(const char start[HEED__MAGIC]) {
 static const char *foreign_format(const char start[HEED__MAGIC]) {
   static const struct {
     const char *bytes, *format;
-  } foreign[] = {{"GGUF", "GGUF"}, {"\x89HDF", "HDF5"}, {"\x80", "a pickle of Python"}};
+  } foreign[] = {{"\x89HDF", "HDF5"}, {"\x80", "a pickle of Python"}};
   for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
     if (memcmp(start, foreign[i].bytes, strlen(foreign[i].bytes)) == 0) return foreign[i].format;
   }
@@ -171,7 +171,9 @@ static heed_status save_contents(heed_context *ctx, const char *path, const heed
 heed_status heed__save_tensor(heed_context *ctx, const char *path, const heed_tensor *x) {
   const heed__format *format;
   const heed__contents contents = {.count = 1, .tensors = &x};
-  const heed_status status = format_to_save(ctx, path, saves_alone, "one tensor without a name", &format);
+  heed_status status = heed__check_tensors(ctx, "save", "what", 1, &x);
+  if (status == HEED_OK)
+    status = format_to_save(ctx, path, saves_alone, "one tensor without a name", &format);
   return status == HEED_OK ? save_contents(ctx, path, format, &contents) : status;
 }
 

@@ -314,9 +314,8 @@ static const char *descr_of(heed_dtype dtype) {
   case HEED_INT64: return "<i8";
   case HEED_INT8: return "|i1";
   case HEED_BOOL: return "|b1";
-  case HEED_BFLOAT16: break;
+  default: return NULL;
   }
-  return NULL;
 }
 
 heed_status heed__npy_header(heed_context *ctx, const heed_tensor *x, char out[HEED__NPY_HEADER],

@@ -17,7 +17,9 @@ typedef struct conversion {
 
 static bool changes(const conversion *c, const heed_module *m) {
   if (m->class->storable == NULL || (c->dtype == HEED_INT8 && !m->class->quantizes)) return false;
-  return heed__module_slot(m, m->class->storable)->parameter->dtype != c->dtype;
+  const heed_tensor *weight = heed__module_slot(m, m->class->storable)->parameter;
+  if (heed__is_blocked(c->dtype) && weight->shape[1] % heed__block_elements(c->dtype) != 0) return false;
+  return weight->dtype != c->dtype;
 }
 
 /* Counts the modules to convert in m and its parts, and lists them if c->leaves is allocated. A module that
@@ -110,7 +112,7 @@ static void commit(leaf *l) {
 heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t count,
                              heed_module *const *modules, heed_dtype dtype) {
   conversion c = {.ctx = ctx, .function = function, .dtype = dtype};
-  heed_status status = heed__check_stored(ctx, function, dtype);
+  heed_status status = dtype == HEED_Q8_0 ? HEED_OK : heed__check_stored(ctx, function, dtype);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < count; i++) gather(&c, modules[i]);
   if (c.count == 0) return HEED_OK;
@@ -135,6 +137,7 @@ heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t co
 }
 
 heed_status heed_module_to(heed_module *m, heed_dtype dtype) {
-  HEED__ENTER(heed_module_context(m), "to", dtype);
+  HEED__ENTER(heed_module_context(m), "to", m);
+  if (!heed__is_any_dtype(dtype)) return heed__refuse_dtype(m->context, "to", "dtype", dtype);
   return heed__modules_to(m->context, "to", 1, &m, dtype);
 }

@@ -94,7 +94,7 @@ static heed_status find_slot(const heed_module *m, const char *name, heed_entry_
 /* Whether the parameter may have that dtype. An int8 weight must stay int8 while it has scales. */
 static bool takes_dtype(const heed_module *m, const char *name, heed_dtype dtype) {
   if (heed__module_slot(m, name)->parameter->dtype == HEED_INT8) return dtype == HEED_INT8;
-  if (dtype != HEED_BFLOAT16 && dtype != HEED_FLOAT16) return dtype == HEED_FLOAT32;
+  if (dtype != HEED_BFLOAT16 && dtype != HEED_FLOAT16 && !heed__is_blocked(dtype)) return dtype == HEED_FLOAT32;
   return m->class->storable != NULL && strcmp(m->class->storable, name) == 0;
 }
 
@@ -143,7 +143,8 @@ void heed__module_swap_parameter(heed_module *m, const char *name, heed_tensor *
 }
 
 heed_status heed_module_set_parameter(heed_module *m, const char *name, const heed_tensor *value) {
-  HEED__ENTER(heed_module_context(m), m->class->name, name, value);
+  HEED__ENTER(heed_module_context(m), m->class->name, name);
+  HEED__ENTER_BLOCKED(m->context, m->class->name, value);
   heed_tensor *shared = NULL;
   heed_status status = check_parameter_dtype(m, name, value);
   if (status == HEED_OK) status = heed__tensor_from_view(m->context, m->class->name, value, &shared);

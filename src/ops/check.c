@@ -122,6 +122,7 @@ heed_status heed__check_expands(heed_context *ctx, const char *function, const c
 }
 
 heed_status heed__check_target(heed_context *ctx, const char *function, const heed_tensor *x) {
+  if (heed__is_blocked(x->dtype)) return heed__refuse_tensor(ctx, function, "x", x);
   if (heed__overlaps_itself(x))
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: the tensor that is written has elements that share memory; clone it first",

@@ -8,7 +8,8 @@ static heed_status check_table(heed_context *ctx, const char *function, const he
   char text[HEED__SHAPE_TEXT];
   heed_status status = heed__check_dtype(ctx, function, "ids", ids, HEED_INT64);
   if (status != HEED_OK) return status;
-  if (weight->dtype != HEED_FLOAT32 && weight->dtype != HEED_BFLOAT16 && weight->dtype != HEED_FLOAT16)
+  if (weight->dtype != HEED_FLOAT32 && weight->dtype != HEED_BFLOAT16 && weight->dtype != HEED_FLOAT16 &&
+      !heed__is_blocked(weight->dtype))
     return heed__fail(ctx, HEED_DTYPE, "%s: weight is %s; it must be float32, bfloat16 or float16", function,
                       heed_dtype_name(weight->dtype));
   if (weight->ndim != 2)
@@ -59,7 +60,7 @@ heed_status heed__embedding(heed_context *ctx, const char *function, const heed_
   status = heed__result_begin_row_major(ctx, function, &result, out, HEED_FLOAT32, ids->ndim + 1, shape, 2,
                                         (const heed_tensor *const[]){ids, weight});
   if (status != HEED_OK) return status;
-  const ptrdiff_t step = weight->stride[0] * (ptrdiff_t)heed__element_bytes(weight->dtype);
+  const ptrdiff_t step = (ptrdiff_t)heed__row_bytes(weight->dtype, weight->stride[0]);
   const heed__kernels *kernels = heed__kernels_of(ctx);
   float *to = (float *)result.tensor->data;
   int64_t copied = 0; /* elements since the last cancellation check */
@@ -81,6 +82,7 @@ heed_status heed__embedding(heed_context *ctx, const char *function, const heed_
 
 heed_status heed_embedding(heed_context *ctx, const heed_tensor *ids, const heed_tensor *weight,
                            heed_tensor **out) {
-  HEED__ENTER(ctx, "embedding", ids, weight, out);
+  HEED__ENTER(ctx, "embedding", ids, out);
+  HEED__ENTER_BLOCKED(ctx, "embedding", weight);
   return heed__embedding(ctx, "embedding", ids, weight, 0, out);
 }

@@ -12,7 +12,7 @@ static heed_status check_weight(heed_context *ctx, const char *function, const h
                       "%s: weight is int8; it must be float32, bfloat16 or float16 (linear_int8 takes int8 "
                       "with its scales)",
                       function);
-  if (weight->dtype != HEED_BFLOAT16 && weight->dtype != HEED_FLOAT16) {
+  if (weight->dtype != HEED_BFLOAT16 && weight->dtype != HEED_FLOAT16 && !heed__is_blocked(weight->dtype)) {
     const heed_status status = heed__check_dtype(ctx, function, "weight", weight, HEED_FLOAT32);
     if (status != HEED_OK) return status;
   }
@@ -68,7 +68,7 @@ static bool multiply_lowp_slice(void *argument, int64_t i, int slot, int64_t *po
   t.m = (size_t)heed__min(m, d->rows);
   t.n = (size_t)heed__min(n, d->columns);
   t.x += row * t.x_row;
-  t.w = (const char *)t.w + column * t.w_row * (ptrdiff_t)heed__element_bytes(t.dtype);
+  t.w = (const char *)t.w + heed__row_bytes(t.dtype, column * t.w_row);
   if (t.scale) t.scale += column * t.scale_row;
   if (t.bias) t.bias += column;
   t.c += row * t.c_row + column;
@@ -217,7 +217,8 @@ heed_status heed__linear(heed_context *ctx, const char *function, const heed_ten
 
 heed_status heed_linear(heed_context *ctx, const heed_tensor *x, const heed_tensor *weight,
                         const heed_tensor *bias, heed_tensor **out) {
-  HEED__ENTER(ctx, "linear", x, weight, out);
+  HEED__ENTER(ctx, "linear", x, out);
+  HEED__ENTER_BLOCKED(ctx, "linear", weight);
   HEED__MAY_ENTER(ctx, "linear", bias);
   return apply_linear(ctx, "linear", x, weight, NULL, bias, out);
 }

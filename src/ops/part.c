@@ -22,7 +22,7 @@ void heed__part_on_stack(heed_tensor *view, const heed_tensor *x, const heed__pa
   for (int i = 0; i < part->items; i++) {
     const struct heed__part_item *item = &part->item[i];
     const int64_t stride = item->kind == HEED__PART_NEW ? 0 : x->stride[d++];
-    if (item->count > 0) view->data += item->first * stride * (ptrdiff_t)heed__element_bytes(x->dtype);
+    if (item->count > 0) view->data += heed__row_bytes(x->dtype, item->first * stride);
     if (item->kind == HEED__PART_DROPPED) continue;
     view->shape[view->ndim] = item->count;
     view->stride[view->ndim++] = item->count > 1 ? stride * item->step : stride;

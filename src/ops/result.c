@@ -33,6 +33,7 @@ static heed_status begin(heed_context *ctx, const char *function, heed__result *
                          int ninputs, const heed_tensor *const *inputs) {
   heed_status status;
   *result = (heed__result){.out = out, .function = function};
+  if (heed__is_blocked(dtype)) return heed__refuse_dtype(ctx, function, "dtype", dtype);
   if (heed__is_due(&ctx->pace)) {
     status = heed__stopped(ctx, function);
     if (status) return status;
@@ -101,6 +102,7 @@ heed_status heed__indexed_result_end(heed_context *ctx, heed__indexed_result *re
 heed_status heed__new_like(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out) {
   heed_tensor *made = NULL;
+  if (heed__is_blocked(dtype)) return heed__refuse_dtype(ctx, function, "dtype", dtype);
   const heed_status status = heed__tensor_new(ctx, function, dtype, x->ndim, x->shape, &made);
   if (status) return status;
   heed__strides_like(x, made->stride);

@@ -132,7 +132,7 @@ void heed__convert_row(const heed__kernels *kernels, heed_dtype to, void *dst, p
                        heed_dtype from, const void *src, ptrdiff_t src_stride, int64_t n) {
   static const float zero = 0.0f;
   const bool gapless = dst_stride == 1 && src_stride == 1 && to != from;
-  if (gapless && heed__can_store(to) && heed__can_store(from))
+  if (gapless && heed__can_store(to) && (heed__can_store(from) || heed__is_blocked(from)))
     kernels->convert(to, dst, from, src, (size_t)n);
   else if (gapless && to == HEED_BOOL && from == HEED_FLOAT32)
     kernels->ne(dst, src, 1, &zero, 0, (size_t)n);

@@ -7,6 +7,10 @@
 /* The counted copy of a view of x, recorded as op. */
 static heed_status give_as(heed_context *ctx, const char *function, heed__op op, const heed_tensor *x,
                            const heed_tensor *view, const heed__view_values *values, heed_tensor **out) {
+  const int last = view->ndim - 1;
+  if (heed__is_blocked(x->dtype) &&
+      (last < 0 || view->stride[last] != 1 || view->shape[last] != x->shape[x->ndim - 1]))
+    return heed__refuse_tensor(ctx, function, "x", x); /* blocks lie along the last dimension */
   const heed_status status = heed__tensor_from_view(ctx, function, view, out);
   return heed__recorded1(ctx, status, op, x, values, values != NULL ? sizeof *values : 0, out);
 }
@@ -272,11 +276,16 @@ static heed_status check_own_dim(heed_context *ctx, const char *function, const 
                                  int *out) {
   if (x->ndim == 0)
     return heed__fail(ctx, HEED_SHAPE, "%s: x has no dimensions; it must have at least 1", function);
-  return heed__check_dim(ctx, function, x->ndim, dim, out);
+  const heed_status status = heed__check_dim(ctx, function, x->ndim, dim, out);
+  if (status != HEED_OK || !heed__is_blocked(x->dtype) || *out < x->ndim - 1) return status;
+  return heed__fail(ctx, HEED_DTYPE,
+                    "%s: dim is %d and x is %s; its last dimension cannot be divided: convert with x:float()",
+                    function, *out + 1, heed_dtype_name(x->dtype));
 }
 
 heed_status heed_select(heed_context *ctx, const heed_tensor *x, int dim, int64_t index, heed_tensor **out) {
-  HEED__ENTER(ctx, "select", x, out);
+  HEED__ENTER(ctx, "select", out);
+  HEED__ENTER_BLOCKED(ctx, "select", x);
   heed_tensor view;
   int d;
   int64_t at;
@@ -312,7 +321,8 @@ heed_status heed__narrow(heed_context *ctx, const char *function, const heed_ten
 
 heed_status heed_narrow(heed_context *ctx, const heed_tensor *x, int dim, int64_t start, int64_t length,
                         heed_tensor **out) {
-  HEED__ENTER(ctx, "narrow", x, out);
+  HEED__ENTER(ctx, "narrow", out);
+  HEED__ENTER_BLOCKED(ctx, "narrow", x);
   return heed__narrow(ctx, "narrow", x, dim, start, length, out);
 }
 
@@ -335,7 +345,8 @@ heed_status heed__check_slice(heed_context *ctx, const char *function, int64_t f
 
 heed_status heed_slice(heed_context *ctx, const heed_tensor *x, int dim, int64_t first, int64_t last,
                        int64_t step, heed_tensor **out) {
-  HEED__ENTER(ctx, "slice", x, out);
+  HEED__ENTER(ctx, "slice", out);
+  HEED__ENTER_BLOCKED(ctx, "slice", x);
   heed_tensor view;
   int d;
   int64_t start = 0, count = 0;

@@ -55,7 +55,12 @@ static void save_again(heed_context *ctx, const heed_archive *archive, const cha
     const heed_status status = heed_archive_tensor(archive, i + 1, &tensors[used]);
     need(status == HEED_OK || status == HEED_DTYPE || status == HEED_FILE || status == HEED_MEMORY,
          "a tensor cannot be loaded"); /* heed lacks its dtype, a number is too large, or it is expanded */
-    if (status == HEED_OK) used++;
+    if (status == HEED_OK && heed__is_blocked(heed_tensor_dtype(tensors[used]))) {
+      heed_tensor_free(tensors[used]); /* not saved yet */
+      tensors[used] = NULL;
+    } else if (status == HEED_OK) {
+      used++;
+    }
   }
   count = used;
   const heed_status status =

@@ -127,8 +127,9 @@ describe("files", function()
       assert.is_not_nil(state)
       assert.are.equal(tostring(heed.load(golden .. name)), tostring(state))
     end
-    fails(("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz, .npy or .pt, " ..
-      "by the ending or the first bytes"):format(path "model.bin"), heed.load(file("model.bin", "something else")))
+    fails(("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz, .npy, .pt or " ..
+      ".gguf, by the ending or the first bytes"):format(path "model.bin"), heed.load(file("model.bin",
+        "something else")))
     assert.is_nil(heed.load(file("model.bin", "")))
   end)
 

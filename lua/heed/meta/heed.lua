@@ -317,7 +317,7 @@ function heed.einsum(equation, ...) end
 ---Loads a file: a state dict in the file's order and its metadata; for `.npy`, and a `.pt` file of one tensor, that tensor.
 ---Formats: `.safetensors`, `.safetensors.index.json` (a model in several files), `.npz`, `.npy`, and `.pt`, `.pth` or `.bin`
 ---as torch.save writes them; nothing in these is run, nested dicts give names such as "model.weight" (state.model is the
----part below that key), and numbers and texts are metadata. Files with other names are recognized by their first bytes. `.safetensors` and `.pt` are mapped:
+---part below that key), and numbers and texts are metadata; `.gguf`, mapped, with its metadata in state.metadata alone. Files with other names are recognized by their first bytes. `.safetensors` and `.pt` are mapped:
 ---data is read when a tensor is used, and writing to such a tensor never changes the file. float64 becomes float32, and
 ---all integers except int8 become int64, when a tensor is used; a tensor of a dtype that heed lacks, such as float8, raises
 ---an error then. A mapped file must not be truncated or overwritten in place while its tensors are in use, since the

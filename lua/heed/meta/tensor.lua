@@ -3,11 +3,14 @@
 -- negative numbers count from the end. A view shares the elements of the tensor it was made from. Wrong arguments
 -- raise an error that names the function, the argument, its value and what it must be.
 
+---Weights in the blocks of a GGUF file.
+---@alias heed.BlockDType "q4_0"|"q4_1"|"q5_0"|"q5_1"|"q8_0"|"q4_k"|"q5_k"|"q6_k"
+
 ---float32, int64 and bool support arithmetic. bfloat16, float16 and int8 are storage formats for weights, caches and
 ---files: such tensors can be converted, copied, viewed, indexed, joined, printed and saved; linear, embedding and
 ---attention read them and compute in float32. Every other function raises an error.
 ---heed.float32, heed.int64, … are these names; heed.float, heed.long and heed.bool, which are functions, will do as well.
----@alias heed.DType "float32"|"int64"|"bool"|"bfloat16"|"float16"|"int8"|function
+---@alias heed.DType "float32"|"int64"|"bool"|"bfloat16"|"float16"|"int8"|heed.BlockDType|function
 ---@alias heed.Operand heed.Tensor|number|boolean
 ---@alias heed.Nested number|boolean|heed.Tensor|heed.Nested[]
 ---@alias heed.Index integer|table|heed.Tensor an index, a table of indices and slices, or a tensor

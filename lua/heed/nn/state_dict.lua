@@ -11,8 +11,9 @@ local M = {}
 -- ---- The object ---------------------------------------------------------------------------------
 
 -- Keys of a state dict's raw fields: a list of the names, the values by name, and of a loaded file the entries that are
--- opened when they are used: {archive =, numbers = by name}, or nil; whether dots separate nested keys.
-local NAMES, VALUES, LATER, NESTED = {}, {}, {}, {}
+-- opened when they are used: {archive =, numbers = by name}, or nil; whether dots separate nested keys; a list of the
+-- metadata of a file, empty until the archive makes them.
+local NAMES, VALUES, LATER, NESTED, METADATA = {}, {}, {}, {}, {}
 local StateDict = { __name = "heed.StateDict" }
 
 --- The value of a name; opens an entry of a file.
@@ -25,9 +26,18 @@ local function value_of(state, name)
   return value
 end
 
+--- The metadata of the file that a state dict was loaded from, or nil.
+local function metadata_of(state)
+  local made, later = raw(state, METADATA), raw(state, LATER)
+  if made[1] == nil and later then made[1] = files.metadata(later.archive) end
+  return made[1]
+end
+
 --- The value of a name; of a nested state dict also the part below a key: state.model for "model.weight" and others.
+--- state.metadata is the metadata of a file, unless it has a tensor of that name.
 function StateDict.__index(state, name)
   local value = value_of(state, name)
+  if value == nil and name == "metadata" then value = metadata_of(state) end
   if value ~= nil or not raw(state, NESTED) or type(name) ~= "string" then return value end
   local prefix = name .. "."
   local part = M.renamed(state, function(each)
@@ -78,10 +88,16 @@ end)
 
 --- A state dict with these names, a list, and values, a table by name. It takes ownership of the tables. nested: dots
 --- separate the keys of nested dicts. `numbers` and `archive`, or nil, are of the entries of a file that are opened
---- when they are used.
-function M.from(names, values, nested, numbers, archive)
+--- when they are used; `metadata` are those of the file, or nil.
+function M.from(names, values, nested, numbers, archive, metadata)
   local later = archive and { numbers = numbers, archive = archive }
-  return compat.object({ [NAMES] = names, [VALUES] = values, [LATER] = later, [NESTED] = nested or nil }, StateDict)
+  return compat.object({
+    [NAMES] = names,
+    [VALUES] = values,
+    [LATER] = later,
+    [NESTED] = nested or nil,
+    [METADATA] = { metadata },
+  }, StateDict)
 end
 
 function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
@@ -130,7 +146,7 @@ function M.renamed(state, rename, method)
       values[to], numbers[to] = not number and M.get(state, name) or nil, number
     end
   end
-  return M.from(names, values, raw(state, NESTED), numbers, later and later.archive)
+  return M.from(names, values, raw(state, NESTED), numbers, later and later.archive, raw(state, METADATA)[1])
 end
 
 -- ---- Taking and loading -------------------------------------------------------------------------

@@ -8,6 +8,7 @@ const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, pt
   const int8_t *byte = x;
   if (dtype == HEED_FLOAT32) return x;
   *column = 1;
+  if (heed__is_blocked(dtype)) heed__scalar_widen_blocks(dtype, x, n, scratch);
   if (dtype == HEED_BFLOAT16)
     for (int64_t i = 0; i < n; i++) scratch[i] = heed__float_from_bfloat16(half[i * step]);
   if (dtype == HEED_FLOAT16)
@@ -19,11 +20,11 @@ const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, pt
 
 /* Through float32, which represents every number of the other dtypes. */
 void heed__scalar_convert(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
-  enum { PIECE = 64 };
+  enum { PIECE = HEED__LARGEST_BLOCK };
   float wide[PIECE];
   for (size_t i = 0; i < n; i += PIECE) {
     const size_t some = n - i < PIECE ? n - i : PIECE;
-    const char *start = (const char *)x + i * heed__element_bytes(from);
+    const char *start = (const char *)x + heed__row_bytes(from, (int64_t)i);
     ptrdiff_t column = 1;
     const float *row = heed__scalar_widen(start, from, 1.0f, &column, (int64_t)some, wide);
     switch (to) {

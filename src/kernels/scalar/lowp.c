@@ -4,12 +4,12 @@
 enum { LOWP_PIECE = 4 * HEED__LANES };
 _Static_assert(HEED_INT8_BLOCK % LOWP_PIECE == 0, "a piece of int8 has one scale");
 
-/* Elements first…first + n - 1 of row j of the weight as float32; n is at most LOWP_PIECE. */
+/* Elements first…first + n - 1 of row j of the weight as float32; n is at most a piece. */
 static void widen(const heed__lowp_task *t, size_t j, size_t first, size_t n, float *out) {
   const ptrdiff_t start = (ptrdiff_t)j * t->w_row + (ptrdiff_t)first;
   const ptrdiff_t block = (ptrdiff_t)j * t->scale_row + (ptrdiff_t)(first / HEED_INT8_BLOCK);
   ptrdiff_t column = 1;
-  (void)heed__scalar_widen((const char *)t->w + start * (ptrdiff_t)heed__element_bytes(t->dtype), t->dtype,
+  (void)heed__scalar_widen((const char *)t->w + heed__row_bytes(t->dtype, start), t->dtype,
                            t->dtype == HEED_INT8 ? t->scale[block] : 1.0f, &column, (int64_t)n, out);
 }
 
@@ -18,14 +18,15 @@ static void widen(const heed__lowp_task *t, size_t j, size_t first, size_t n, fl
 bool heed__scalar_lowp(const heed__lowp_task *t, const heed__pace *pace, int64_t *position) {
   enum { ROWS = 8, CHECK = 1 << 15 /* multiply-adds between cancellation checks */ };
   const size_t before = position ? (size_t)*position : 0;
-  float weight[LOWP_PIECE];
+  const size_t piece = heed__is_blocked(t->dtype) ? HEED__LARGEST_BLOCK : LOWP_PIECE;
+  float weight[HEED__LARGEST_BLOCK];
   size_t work = 0;
   for (size_t i0 = t->n ? before / t->n * ROWS : 0; i0 < t->m; i0 += ROWS) {
     const size_t rows = t->m - i0 < ROWS ? t->m - i0 : ROWS;
     for (size_t j = before > i0 / ROWS * t->n ? before % t->n : 0; j < t->n; j++) {
       float lane[ROWS][HEED__LANES] = {{0}};
-      for (size_t p = 0; p < t->k; p += LOWP_PIECE) {
-        const size_t n = t->k - p < LOWP_PIECE ? t->k - p : LOWP_PIECE;
+      for (size_t p = 0; p < t->k; p += piece) {
+        const size_t n = t->k - p < piece ? t->k - p : piece;
         widen(t, j, p, n, weight);
         for (size_t i = 0; i < rows; i++) {
           const float *x = t->x + (ptrdiff_t)(i0 + i) * t->x_row + (ptrdiff_t)p;

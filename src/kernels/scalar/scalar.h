@@ -74,10 +74,21 @@ HEED__DECLARE_KERNELS
 heed__binary_kernel heed__scalar_pow_any;
 
 /** n elements of a row of keys, values or weights as float32: the row itself if it is float32, with its
- * stride left in *column, or a widened copy in `scratch`, with *column = 1. x: element 0; scale: factor of
- * int8. */
+ * stride left in *column, or a widened copy in `scratch`, with *column = 1. x: element 0, of a blocked dtype
+ * the beginning of a block; scale: factor of int8. */
 const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, ptrdiff_t *column, int64_t n,
                                 float *scratch);
+
+/* A block taken apart: element j is value[j] · scale[j / HEED__BLOCK_GROUP] - minimum[j / HEED__BLOCK_GROUP].
+ */
+#define HEED__BLOCK_GROUP 16
+typedef struct heed__block {
+  int8_t value[HEED__LARGEST_BLOCK];
+  float scale[HEED__LARGEST_BLOCK / HEED__BLOCK_GROUP], minimum[HEED__LARGEST_BLOCK / HEED__BLOCK_GROUP];
+} heed__block;
+void heed__scalar_unpack(heed_dtype dtype, const void *block, heed__block *out);
+/** n elements of a blocked dtype, whole blocks, as float32. */
+void heed__scalar_widen_blocks(heed_dtype dtype, const void *x, int64_t n, float *out);
 
 /** Whether a mask hides key j from query i; the window is not checked, callers use it as bounds on j. */
 static inline bool heed__attention_hides(const heed__attention_task *t, int64_t i, int64_t j) {

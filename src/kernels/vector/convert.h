@@ -36,7 +36,7 @@ V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const 
 }
 
 void KERNEL(convert)(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
-  if (n < V_LANES) {
+  if (n < V_LANES || heed__is_blocked(from)) {
     heed__scalar_convert(to, out, from, x, n);
     return;
   }

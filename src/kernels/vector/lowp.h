@@ -290,6 +290,7 @@ static __attribute__((noinline)) bool lowp_panels_int8(const heed__lowp_task *t,
 }
 
 bool KERNEL(lowp)(const heed__lowp_task *t, const heed__pace *pace, int64_t *position) {
+  if (heed__is_blocked(t->dtype)) return heed__scalar_lowp(t, pace, position);
   if (t->m <= LOWP_FEW) return lowp_dots(t, pace, position);
   if (t->dtype == HEED_BFLOAT16) return lowp_panels_bfloat16(t, pace, position);
   if (t->dtype == HEED_FLOAT16) return lowp_panels_float16(t, pace, position);
