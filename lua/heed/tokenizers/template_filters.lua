@@ -1,0 +1,514 @@
+--- The filters, tests and methods of strings, lists and mappings in chat templates. A filter is f(value, arguments,
+--- named, call), where call(name, value, …) applies another one.
+
+local compat = require "heed.compat"
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local V = require "heed.tokenizers.template_values"
+
+local filters, tests = {}, {}
+local lists = { filters = filters, tests = tests }
+
+local fail = V.fail
+
+local function string_of(value, name)
+  if not V.is_string(value) then fail("%s is applied to %s; it must be a string", name, V.what(value)) end
+  return value
+end
+
+-- ---- Iteration ----------------------------------------------------------------------------------
+
+local function characters(value)
+  local items, text, first = {}, V.text(value), 1
+  while first <= #text do
+    local last = first
+    while text:find("^[\128-\191]", last + 1) do last = last + 1 end
+    items[#items + 1] = V.sub(value, first, last)
+    first = last + 1
+    V.step()
+  end
+  return items
+end
+
+--- The items of a list, the keys of a mapping or the characters of a string.
+function lists.items_of(value, purpose)
+  local kind = V.kind(value)
+  if kind == "list" then return value end
+  if kind == "dict" and not value.namespace then return value.keys end
+  if kind == "undefined" then return {} end
+  if kind == "string" then return characters(value) end
+  fail("%s is %s; it must be a list, a mapping or a string", purpose or "what a loop goes through", V.what(value))
+end
+local items_of = lists.items_of
+
+--- The item of a value by key, or UNDEFINED; a key with dots for filters such as map.
+function lists.get(value, key)
+  local kind = V.kind(value)
+  key = V.key(key)
+  if kind == "dict" then
+    local found = value.values[key]
+    if found == nil then return V.UNDEFINED end -- false is a value, too
+    return found
+  elseif kind == "list" and type(key) == "number" then
+    local found = value[key < 0 and #value + key + 1 or key + 1]
+    if found == nil then return V.UNDEFINED end
+    return found
+  elseif kind == "string" and type(key) == "number" then
+    local found = characters(value)
+    return found[key < 0 and #found + key + 1 or key + 1] or V.UNDEFINED
+  elseif kind == "undefined" then
+    fail("'%s' of an undefined value is used", tostring(key))
+  end
+  return V.UNDEFINED
+end
+
+local function attribute_of(value, path)
+  if type(path) == "number" then return lists.get(value, path) end
+  for key in V.text(path):gmatch "[^.]+" do
+    value = lists.get(value, tonumber(key) or key)
+    if value == V.UNDEFINED then break end
+  end
+  return value
+end
+
+--- Whether a value is in a list, a mapping or a string.
+function lists.contains(container, value)
+  local kind = V.kind(container)
+  if kind == "string" then
+    if not V.is_string(value) then fail("%s is looked for in a string; it must be a string", V.what(value)) end
+    return V.text(container):find(V.text(value), 1, true) ~= nil
+  elseif kind == "dict" then
+    return container.values[V.key(value)] ~= nil
+  end
+  for _, each in ipairs(items_of(container, "the right side of 'in'")) do
+    if V.equal(each, value) then return true end
+  end
+  return false
+end
+
+function lists.less(a, b)
+  local x, y = V.number(a), V.number(b)
+  if x and y then return x < y end
+  if V.is_string(a) and V.is_string(b) then return V.text(a) < V.text(b) end
+  fail("%s and %s cannot be compared", V.what(a), V.what(b))
+end
+
+-- ---- Strings ------------------------------------------------------------------------------------
+
+local strings = {}
+lists.strings = strings
+
+local function set_of(characters_given)
+  if characters_given == nil or characters_given == V.NONE then return "%s" end
+  return (V.text(characters_given):gsub("[%^%]%-%%]", "%%%0"))
+end
+
+local function stripped(value, given, left, right)
+  local text, set = V.text(value), set_of(given)
+  if set == "" then return value end
+  local first = left and text:find("[^" .. set .. "]") or 1
+  if not first then return "" end
+  local last = #text
+  while right and last >= first and text:find("^[" .. set .. "]", last) do
+    last = last - 1
+    if last % 4096 == 0 then V.step() end
+  end
+  return V.sub(value, first, last)
+end
+
+function strings.strip(value, given) return stripped(value, given, true, true) end
+function strings.lstrip(value, given) return stripped(value, given, true, false) end
+function strings.rstrip(value, given) return stripped(value, given, false, true) end
+
+function strings.split(value, separator, most)
+  local text, parts, from = V.text(value), {}, 1
+  most = V.number(most) or -1
+  if separator == nil or separator == V.NONE then
+    for first, last in text:gmatch "()%S+()" do
+      V.step()
+      if #parts == most then
+        parts[#parts + 1] = stripped(V.sub(value, first, #text), nil, false, true)
+        return V.list(parts)
+      end
+      parts[#parts + 1] = V.sub(value, first, last - 1)
+    end
+    return V.list(parts)
+  end
+  separator = V.text(string_of(separator, "split"))
+  if separator == "" then fail "split: the separator is empty" end
+  while #parts ~= most do
+    V.step()
+    local first, last = text:find(separator, from, true)
+    if not first then break end
+    parts[#parts + 1] = V.sub(value, from, first - 1)
+    from = last + 1
+  end
+  parts[#parts + 1] = V.sub(value, from, #text)
+  return V.list(parts)
+end
+
+function strings.rsplit(value, separator, most)
+  local parts = strings.split(value, separator)
+  most = V.number(most) or -1
+  if separator == nil or most < 0 or #parts <= most + 1 then return parts end
+  local first = {}
+  for i = 1, #parts - most do first[i] = parts[i] end
+  local rest = { V.concat(first, separator) }
+  for i = #parts - most + 1, #parts do rest[#rest + 1] = parts[i] end
+  return V.list(rest)
+end
+
+function strings.splitlines(value)
+  local parts = strings.split(value, "\n")
+  if #parts > 0 and V.text(parts[#parts]) == "" then parts[#parts] = nil end
+  return parts
+end
+
+function strings.partition(value, separator)
+  local first, last = V.text(value):find(V.text(separator), 1, true)
+  if not first then return V.list({ value, "", "" }, true) end
+  return V.list({ V.sub(value, 1, first - 1), separator, V.sub(value, last + 1, #V.text(value)) }, true)
+end
+
+local function begins(text, part) return text:sub(1, #part) == part end
+local function ends(text, part) return part == "" or text:sub(-#part) == part end
+
+local function any(value, parts, fits)
+  if V.is_string(parts) then return fits(V.text(value), V.text(parts)) end
+  for _, part in ipairs(items_of(parts)) do
+    if fits(V.text(value), V.text(string_of(part, "startswith"))) then return true end
+  end
+  return false
+end
+
+function strings.startswith(value, parts) return any(value, parts, begins) end
+function strings.endswith(value, parts) return any(value, parts, ends) end
+
+function strings.removeprefix(value, part)
+  return begins(V.text(value), V.text(part)) and V.sub(value, #V.text(part) + 1, #V.text(value)) or value
+end
+
+function strings.removesuffix(value, part)
+  return ends(V.text(value), V.text(part)) and V.sub(value, 1, #V.text(value) - #V.text(part)) or value
+end
+
+function strings.replace(value, old, new, count)
+  count = V.number(count)
+  if V.text(string_of(old, "replace")) == "" then fail "replace: the text to replace is empty" end
+  return V.concat(strings.split(value, old, count), string_of(new, "replace"))
+end
+
+function strings.find(value, part)
+  local text = V.text(value)
+  local first = text:find(V.text(part), 1, true)
+  return first and V.length(text:sub(1, first - 1)) or -1
+end
+
+function strings.count(value, part) return #strings.split(value, part) - 1 end
+
+local upper = string.upper -- of ASCII letters
+function strings.lower(value) return V.changed(core.text.lower(V.text(value)), value) end
+function strings.upper(value) return V.changed(upper(V.text(value)), value) end
+
+function strings.capitalize(value)
+  local text = core.text.lower(V.text(value))
+  return V.changed(upper(text:sub(1, 1)) .. text:sub(2), value)
+end
+
+function strings.title(value)
+  local text = core.text.lower(V.text(value))
+  return V.changed((text:gsub("%f[%a]%a", upper)), value)
+end
+
+local CLASSES = { isdigit = "^%d+$", isalpha = "^[%a\128-\255]+$", isalnum = "^[%w\128-\255]+$", isspace = "^%s+$" }
+for name, class in pairs(CLASSES) do
+  strings[name] = function(value) return V.text(value):find(class) ~= nil end
+end
+function strings.isupper(value) return V.text(value):find "%u" ~= nil and not V.text(value):find "%l" end
+function strings.islower(value) return V.text(value):find "%l" ~= nil and not V.text(value):find "%u" end
+
+function strings.join(value, list)
+  local parts = {}
+  for i, each in ipairs(items_of(list)) do parts[i] = string_of(each, "join") end
+  return V.concat(parts, value)
+end
+
+-- ---- Filters ------------------------------------------------------------------------------------
+
+for filter, method in pairs {
+  lower = "lower", upper = "upper", title = "title", capitalize = "capitalize", trim = "strip", replace = "replace",
+} do
+  filters[filter] = function(value, arguments)
+    return strings[method](V.string(value), arguments[1], arguments[2], arguments[3])
+  end
+end
+
+function filters.string(value) return V.string(value) end
+function filters.safe(value) return V.string(value) end
+function filters.length(value)
+  local kind = V.kind(value)
+  if kind == "string" then return V.length(V.text(value)) end
+  return #items_of(value, "what length is applied to")
+end
+filters.count = filters.length
+
+local ENTITIES = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ["'"] = "&#39;", ['"'] = "&#34;" }
+function filters.e(value)
+  value = V.string(value)
+  return V.changed((V.text(value):gsub("[&<>'\"]", ENTITIES)), value)
+end
+filters.escape = filters.e
+
+function filters.default(value, arguments, named)
+  local also = arguments[2] or named.boolean
+  local otherwise = arguments[1]
+  if otherwise == nil then otherwise = named.default_value end
+  if otherwise == nil then otherwise = "" end
+  if value == V.UNDEFINED or also and not V.truth(value) then return otherwise end
+  return value
+end
+filters.d = filters.default
+
+function filters.join(value, arguments, named)
+  local parts, attribute = {}, arguments[2] or named.attribute
+  for i, each in ipairs(items_of(value, "what join is applied to")) do
+    parts[i] = V.string(attribute and attribute_of(each, attribute) or each)
+  end
+  return V.concat(parts, V.string(arguments[1] or named.d or ""))
+end
+
+local function at(i)
+  return function(value)
+    local items = items_of(value)
+    local found = items[i < 0 and #items or i]
+    if found == nil then return V.UNDEFINED end
+    return found
+  end
+end
+filters.first, filters.last = at(1), at(-1)
+
+function filters.list(value)
+  local items = {}
+  for i, each in ipairs(items_of(value)) do items[i] = each end
+  return V.list(items)
+end
+
+function filters.items(value)
+  if value == V.UNDEFINED then return V.list {} end
+  if V.kind(value) ~= "dict" then fail("items is applied to %s; it must be a mapping", V.what(value)) end
+  local items = {}
+  for i, key in ipairs(value.keys) do items[i] = V.list({ key, value.values[key] }, true) end
+  return V.list(items)
+end
+
+function filters.reverse(value)
+  local items, reversed = items_of(value), {}
+  for i = #items, 1, -1 do reversed[#reversed + 1] = items[i] end
+  return V.is_string(value) and V.concat(reversed) or V.list(reversed)
+end
+
+--- Sorted by key(item), stable; strings without regard to case, as in Jinja, unless `exact`.
+local function sorted(items, key, exact, reversed)
+  local order = {}
+  for i, each in ipairs(items) do
+    local by = key(each)
+    if V.is_string(by) and not exact then by = core.text.lower(V.text(by)) end
+    order[i] = { each, by, i }
+  end
+  E.sort(order, "apply_chat_template", function(a, b)
+    local one, other = a, b
+    if reversed then one, other = b, a end
+    if lists.less(one[2], other[2]) then return true end
+    return not lists.less(other[2], one[2]) and a[3] < b[3]
+  end)
+  for i, each in ipairs(order) do order[i] = each[1] end
+  return V.list(order)
+end
+
+function filters.sort(value, arguments, named)
+  local attribute = named.attribute
+  local reversed, exact = arguments[1] or named.reverse, arguments[2] or named.case_sensitive
+  local function key(each) return attribute and attribute_of(each, attribute) or each end
+  return sorted(items_of(value), key, exact and V.truth(exact), reversed and V.truth(reversed))
+end
+
+function filters.dictsort(value, arguments, named)
+  local by = named.by or arguments[2] or "key"
+  local place = V.text(by) == "value" and 2 or 1
+  return sorted(filters.items(value), function(each) return each[place] end, arguments[1] or named.case_sensitive,
+    named.reverse or arguments[3])
+end
+
+function filters.unique(value, arguments, named)
+  local seen, items, attribute = {}, {}, named.attribute or arguments[2]
+  for _, each in ipairs(items_of(value)) do
+    local by = attribute and attribute_of(each, attribute) or each
+    if V.is_string(by) then by = core.text.lower(V.text(by)) end
+    if type(by) == "table" then fail("unique is applied to %s; it must be strings or numbers", V.what(by)) end
+    if not seen[by] then
+      seen[by] = true
+      items[#items + 1] = each
+    end
+  end
+  return V.list(items)
+end
+
+function filters.int(value, arguments)
+  if V.is_string(value) then value = tonumber((V.text(value):gsub("_", ""))) end
+  local number = V.number(value)
+  if not number then return arguments[1] or 0 end
+  return number < 0 and -math.floor(-number) or math.floor(number)
+end
+
+function filters.float(value, arguments)
+  if V.is_string(value) then value = tonumber(V.text(value)) end
+  return { V.number(value) or V.number(arguments[1]) or 0, kind = "float" }
+end
+
+function filters.abs(value)
+  if not V.number(value) then fail("abs is applied to %s; it must be a number", V.what(value)) end
+  return math.abs(V.number(value))
+end
+
+function filters.round(value, arguments)
+  local scale = 10 ^ (V.number(arguments[1]) or 0)
+  return { math.floor((V.number(value) or 0) * scale + 0.5) / scale, kind = "float" }
+end
+
+function filters.sum(value)
+  local sum = 0
+  for _, each in ipairs(items_of(value)) do sum = sum + (V.number(each) or 0) end
+  return sum
+end
+
+function filters.indent(value, arguments, named)
+  value = V.string(value)
+  local width = arguments[1] or named.width or 4
+  local space = V.is_string(width) and width or (" "):rep(math.min(V.number(width), 1000))
+  local lines = strings.split(value, "\n")
+  local first, blank = arguments[2] or named.first, arguments[3] or named.blank
+  for i, line in ipairs(lines) do
+    if (i > 1 or first and V.truth(first)) and (V.text(line) ~= "" or blank and V.truth(blank) or i == 1) then
+      lines[i] = V.concat { space, line }
+    end
+  end
+  return V.concat(lines, "\n")
+end
+
+function filters.tojson(value, arguments, named)
+  local indent = named.indent or arguments[2] -- transformers: tojson(ensure_ascii, indent, separators, sort_keys)
+  local ascii = named.ensure_ascii == nil and arguments[1] or named.ensure_ascii
+  local separators = named.separators or arguments[3]
+  if separators == V.NONE then separators = nil end
+  if indent == V.NONE then indent = nil end
+  return V.json(value, {
+    indent = indent and (V.is_string(indent) and V.text(indent) or (" "):rep(math.min(V.number(indent), 100))),
+    ascii = ascii and V.truth(ascii), sorted = named.sort_keys and V.truth(named.sort_keys),
+    comma = separators and V.text(separators[1]), colon = separators and V.text(separators[2]),
+  })
+end
+
+function filters.map(value, arguments, named, call)
+  local items = {}
+  local name = arguments[1]
+  for i, each in ipairs(items_of(value)) do
+    if named.attribute then
+      items[i] = attribute_of(each, named.attribute)
+      if items[i] == V.UNDEFINED and named.default ~= nil then items[i] = named.default end
+    else
+      items[i] = call(V.text(name), each, { compat.unpack(arguments, 2) }, named)
+    end
+  end
+  return V.list(items)
+end
+
+--- select, reject, selectattr, rejectattr.
+local function selection(keeps, has_attribute)
+  return function(value, arguments)
+    local items = {}
+    local name = arguments[has_attribute and 2 or 1]
+    local rest = { arguments[has_attribute and 3 or 2] }
+    for _, each in ipairs(items_of(value)) do
+      local tested = has_attribute and attribute_of(each, arguments[1]) or each
+      local fits
+      if name == nil then fits = V.truth(tested) else fits = lists.test(V.text(name), tested, rest) end
+      if fits == keeps then items[#items + 1] = each end
+    end
+    return V.list(items)
+  end
+end
+filters.select, filters.reject = selection(true), selection(false)
+filters.selectattr, filters.rejectattr = selection(true, true), selection(false, true)
+
+-- ---- Tests --------------------------------------------------------------------------------------
+
+for name, kinds in pairs {
+  defined = false, undefined = { undefined = true }, none = { none = true }, string = { string = true },
+  mapping = { dict = true }, sequence = { list = true, string = true, dict = true },
+  iterable = { list = true, string = true, dict = true, undefined = true }, number = { number = true, float = true,
+    boolean = true }, integer = { number = true }, float = { float = true }, boolean = { boolean = true },
+  callable = { ["function"] = true },
+} do
+  tests[name] = function(value) return (kinds or { undefined = true })[V.kind(value)] == (kinds and true or nil) end
+end
+tests["true"] = function(value) return value == true end
+tests["false"] = function(value) return value == false end
+tests["in"] = function(value, container) return lists.contains(container, value) end
+tests.equalto, tests["=="], tests.eq = V.equal, V.equal, V.equal
+tests.ne = function(a, b) return not V.equal(a, b) end
+tests["!="] = tests.ne
+tests.lt, tests.gt = lists.less, function(a, b) return lists.less(b, a) end
+tests.le, tests.ge = function(a, b) return not lists.less(b, a) end, function(a, b) return not lists.less(a, b) end
+tests["<"], tests[">"], tests["<="], tests[">="] = tests.lt, tests.gt, tests.le, tests.ge
+tests.odd = function(value) return (V.number(value) or 0) % 2 == 1 end
+tests.even = function(value) return (V.number(value) or 1) % 2 == 0 end
+tests.divisibleby = function(value, by) return (V.number(value) or 1) % (V.number(by) or 0) == 0 end
+tests.lower = function(value) return strings.islower(V.string(value)) end
+tests.upper = function(value) return strings.isupper(V.string(value)) end
+
+--- Whether a value passes a test; raises for an unknown one.
+function lists.test(name, value, arguments)
+  local test = tests[name]
+  if not test then fail("the test '%s' is not supported", name) end
+  return test(value, arguments[1])
+end
+
+-- ---- Methods ------------------------------------------------------------------------------------
+
+local dicts, sequences = {}, {}
+
+function dicts.items(value) return filters.items(value) end
+function dicts.keys(value) return filters.list(value) end
+function dicts.values(value)
+  local items = {}
+  for i, key in ipairs(value.keys) do items[i] = value.values[key] end
+  return V.list(items)
+end
+function dicts.get(value, key, otherwise)
+  local found = value.values[V.key(key)]
+  if found ~= nil then return found end
+  if otherwise ~= nil then return otherwise end
+  return V.NONE
+end
+
+function sequences.index(value, item)
+  for i, each in ipairs(value) do
+    if V.equal(each, item) then return i - 1 end
+  end
+  fail "index: the item is not in the list"
+end
+function sequences.count(value, item)
+  local count = 0
+  for _, each in ipairs(value) do count = count + (V.equal(each, item) and 1 or 0) end
+  return count
+end
+
+local METHODS = { string = strings, dict = dicts, list = sequences }
+
+--- The method of a value by name, or nil. Lists and mappings cannot be changed, as in transformers' sandbox.
+function lists.method(value, name)
+  local kind = V.kind(value)
+  return not (kind == "dict" and value.namespace) and METHODS[kind] and METHODS[kind][name] or nil
+end
+
+return lists
