@@ -77,6 +77,10 @@ end
 function evaluators.attribute(node, scope, state)
   local of, name = evaluate(node[2], scope, state), node[3]
   if of == V.UNDEFINED then refuse(node, "'%s' of an undefined value is used", name) end
+  local method = lists.method(of, name) -- goes before a key of that name; of["items"] is the key
+  if method then
+    return function(values) return method(of, compat.unpack(values)) end
+  end
   return lists.get(of, name)
 end
 
@@ -243,14 +247,6 @@ end
 
 function evaluators.call(node, scope, state)
   local called = node[2]
-  if called[1] == "attribute" then
-    local of = evaluate(called[2], scope, state)
-    local method = lists.method(of, called[3])
-    local own = V.kind(of) == "dict" and of.values[called[3]]
-    if method and not own then
-      return method(of, compat.unpack((arguments_of(node[3], nil, scope, state))))
-    end
-  end
   local f = evaluate(called, scope, state)
   if type(f) ~= "function" then
     local name = called[1] == "attribute" and called[3] or called[1] == "name" and called[2]
@@ -261,7 +257,9 @@ function evaluators.call(node, scope, state)
     refuse(node, "%s is called; it must be a macro or a known function", name and ("'%s'"):format(name) or V.what(f))
   end
   local values, named = arguments_of(node[3], node[4], scope, state)
-  return f(values, named, state, node)
+  local result = f(values, named, state, node)
+  if result == nil then return V.UNDEFINED end
+  return result
 end
 
 -- ---- Statements ---------------------------------------------------------------------------------
@@ -379,7 +377,7 @@ end
 function globals.range(values, _, _, node)
   local first, last, step = V.number(values[1]), V.number(values[2]), V.number(values[3]) or 1
   if not last then first, last = 0, first end
-  if not first or step == 0 then refuse(node, "range needs numbers, and a step that is not 0") end
+  if not first or not last or step == 0 then refuse(node, "range needs numbers, and a step that is not 0") end
   local items = {}
   for i = first, last - (step > 0 and 1 or -1), step do
     V.step()
@@ -392,7 +390,9 @@ local function dict_of(is_namespace)
   return function(values, named, _, node)
     local dict = V.dict(is_namespace)
     if values[1] ~= nil then
-      if V.kind(values[1]) ~= "dict" then refuse(node, "the argument is %s; it must be a mapping", V.what(values[1])) end
+      if V.kind(values[1]) ~= "dict" then
+        refuse(node, "the argument is %s; it must be a mapping", V.what(values[1]))
+      end
       for _, key in ipairs(values[1].keys) do V.set(dict, key, values[1].values[key]) end
     end
     local call = node[4] or {}

@@ -24,12 +24,14 @@ function Parser:body(ends)
         return nodes, name
       end
       if not statements[name] then
-        lexer.refuse(self.line, "the tag '%s' is not supported; for, if, set, macro, generation, break and continue are",
-          name)
+        lexer.refuse(self.line, "the tag '%s' is not supported; for, if, set, macro, generation, break and continue "
+          .. "are", name)
       end
       nodes[#nodes + 1] = statements[name](self)
     elseif self:peek "end" then
-      if ends then self:refuse("the template ends before %s", next(ends)) end
+      for name in pairs(ends or {}) do
+        if name:find "^end" then self:refuse("the template ends before '%s'", name) end
+      end
       self.depth = self.depth - 1
       return nodes
     end

@@ -51,7 +51,12 @@ function V.mark(text)
   return setmetatable({ text = text, marks = ("u"):rep(#text) }, Marked)
 end
 
-function V.text(value) return type(value) == "string" and value or value.text end
+--- Its text; raises for other values.
+function V.text(value)
+  if type(value) == "string" then return value end
+  if getmetatable(value) ~= Marked then V.fail("%s comes where a string must be", V.what(value)) end
+  return value.text
+end
 
 --- The marks of a string, one byte for each of its bytes.
 function V.marks(value) return type(value) == "string" and ("t"):rep(#value) or value.marks end
@@ -133,7 +138,7 @@ local NAMES = { none = "None", undefined = "an undefined value", list = "a list"
   float = "a float", string = "a string", number = "a number", boolean = "a boolean", ["function"] = "a function" }
 
 --- A description for messages.
-function V.what(value) return NAMES[V.kind(value)] end
+function V.what(value) return NAMES[V.kind(value)] or "nothing" end
 
 function V.number(value)
   if type(value) == "number" then return value end
