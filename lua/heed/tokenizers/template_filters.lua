@@ -216,7 +216,8 @@ end
 function filters.indent(value, arguments, named)
   value = V.string(value)
   local width = arguments[1] or named.width or 4
-  local space = V.is_string(width) and width or (" "):rep(math.floor(math.min(V.number(width) or 4, 1000)))
+  local space = width
+  if not V.is_string(width) then space = (" "):rep(math.floor(math.min(V.number(width) or 4, 1000))) end
   local lines = strings.split(value, "\n")
   local first, blank = arguments[2] or named.first, arguments[3] or named.blank
   for i, line in ipairs(lines) do
