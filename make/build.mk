@@ -1,7 +1,7 @@
 # The runner, the libraries, the module, and the test and example programs.
 
 OBJ        := $(BUILD)/obj
-LAYERS     := core kernels ops attention grad nn io
+LAYERS     := core kernels ops attention grad nn io text
 ENGINE     := $(wildcard $(foreach layer,$(LAYERS),src/$(layer)/*.c src/$(layer)/*/*.c))
 BINDING    := $(wildcard src/binding/*.c src/binding/*/*.c)
 CLI        := $(wildcard src/cli/*.c)

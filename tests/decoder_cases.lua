@@ -3,14 +3,17 @@ local assert = require "luassert"
 local heed = require "heed"
 
 local M = { top = "tests/golden/" }
-M.classes = { gpt2 = require "heed.models.gpt2", llama = require "heed.models.llama" }
+M.classes = {}
+for _, name in ipairs { "gpt2", "llama", "qwen2", "qwen3", "gemma3", "phi3", "smollm3" } do
+  M.classes[name] = require("heed.models." .. name)
+end
 
 --- The golden models by name, and the reference values of the models in tests/golden/decoders.
 M.golden = {}
 for _, case in ipairs(dofile(M.top .. "decoders.lua")) do M.golden[case.name] = case end
 M.variants = dofile(M.top .. "decoder_variants.lua")
 
-function M.class_of(name) return name:find "^gpt2" and M.classes.gpt2 or M.classes.llama end
+function M.class_of(name) return M.classes[name:match "^[^_]*"] or M.classes.llama end
 
 function M.load(name) return assert(M.classes[name].load(M.top .. M.golden[name].file, M.golden[name].config)) end
 

@@ -4,7 +4,7 @@
 
 -- From bottom to top: a layer may include the doors of those before it.
 -- distributed is a module of its own, on heed.h alone.
-local layers = { "core", "kernels", "ops", "attention", "grad", "nn", "io", "binding", "cli", "distributed" }
+local layers = { "core", "kernels", "ops", "attention", "grad", "nn", "io", "text", "binding", "cli", "distributed" }
 local door = {
   core = "core.h", kernels = "kernels.h", ops = "ops.h", attention = "attention.h", grad = "grad.h", nn = "nn.h",
   io = "io.h", binding = "lheed.h",

@@ -1,4 +1,4 @@
-"""Makes the reference values of heed.models.gpt2 and heed.models.llama with transformers.
+"""Makes the reference values of the decoders in heed.models with transformers.
 
     python scripts/dev/make_decoder_values.py [FOLDER]     (pip install torch transformers safetensors)
 
@@ -13,7 +13,9 @@ import shutil
 
 import torch
 from safetensors.torch import load_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 import golden
 
@@ -29,6 +31,7 @@ def rope(kind, **more):
 
 
 LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+GEMMA = {**LLAMA, "head_dim": 8, "sliding_window": 5, "pad_token_id": 0}
 VARIANTS = [
     ("gpt2", GPT2LMHeadModel, GPT2Config(**GPT2)),
     ("gpt2_untied", GPT2LMHeadModel, GPT2Config(**{**GPT2, "n_inner": 31}, activation_function="relu",
@@ -48,6 +51,22 @@ VARIANTS = [
         mscale_all_dim=0.3))),
     ("llama3", LlamaForCausalLM, LlamaConfig(**LLAMA, **rope("llama3", **LLAMA3))),
     ("mistral", MistralForCausalLM, MistralConfig(**LLAMA, sliding_window=5)),
+    ("qwen2", Qwen2ForCausalLM, Qwen2Config(**LLAMA)),
+    ("qwen2_window", Qwen2ForCausalLM, Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=4,
+                                                   max_window_layers=1, tie_word_embeddings=True)),
+    ("qwen3", Qwen3ForCausalLM, Qwen3Config(**LLAMA, head_dim=12)),
+    ("qwen3_biases", Qwen3ForCausalLM, Qwen3Config(**LLAMA, head_dim=8, attention_bias=True, rms_norm_eps=1e-2)),
+    ("gemma3", Gemma3ForCausalLM, Gemma3TextConfig(**GEMMA, layer_types=["sliding_attention", "full_attention"])),
+    ("gemma3_scaled", Gemma3ForCausalLM, Gemma3TextConfig(**{**GEMMA, "num_hidden_layers": 3},
+        sliding_window_pattern=3, query_pre_attn_scalar=20, final_logit_softcapping=3.0, attention_bias=True,
+        rope_parameters={"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
+    ("phi3", Phi3ForCausalLM, Phi3Config(**LLAMA, pad_token_id=0)),
+    ("phi3_partial", Phi3ForCausalLM, Phi3Config(**LLAMA, pad_token_id=0, sliding_window=6, rope_parameters={
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    ("smollm3", SmolLM3ForCausalLM, SmolLM3Config(**LLAMA, pad_token_id=0, no_rope_layer_interval=2)),
+    ("smollm3_window", SmolLM3ForCausalLM, SmolLM3Config(**LLAMA, pad_token_id=0, no_rope_layers=[0, 1],
+        use_sliding_window=True, sliding_window=4, tie_word_embeddings=False)),
 ]
 
 
@@ -75,8 +94,9 @@ def variant(folder, seed, name, model_class, config):
     torch.manual_seed(seed)
     model = model_class(config).eval()
     with torch.no_grad():  # the usual initial weights are too small to show differences
+        is_gemma = name.startswith("gemma")  # its norms add 1 to their weights
         for each, parameter in model.named_parameters():
-            parameter.normal_(1.0 if "norm" in each and "weight" in each else 0.0, 0.3)
+            parameter.normal_(1.0 if "norm" in each and "weight" in each and not is_gemma else 0.0, 0.3)
     model.tie_weights()
     model.save_pretrained(folder / name)
     (folder / name / "generation_config.json").unlink(missing_ok=True)

@@ -66,6 +66,7 @@ typedef struct late_field {
 /* heed.utils and other tables. */
 static const late_field tables[] = {{"optim", "heed.optim"},
                                     {"utils", "heed.utils"},
+                                    {"models", "heed.models"},
                                     {"autograd", "heed.autograd"},
                                     {"no_grad", "heed.autograd.mode"},
                                     {"enable_grad", "heed.autograd.mode"},

@@ -143,8 +143,8 @@ describe("a config", function()
   end
   local LLAMA = "the settings are attention_bias, attention_dropout, eos_token_id, head_dim, hidden_act, hidden_size, "
     .. "initializer_range, intermediate_size, max_position_embeddings, mlp_bias, model_type, num_attention_heads, "
-    .. "num_hidden_layers, num_key_value_heads, partial_rotary_factor, rms_norm_eps, rope_parameters, rope_scaling, "
-    .. "rope_theta, sliding_window, tie_word_embeddings, vocab_size"
+    .. "num_hidden_layers, num_key_value_heads, partial_rotary_factor, rms_norm_eps, rope_interleaved, "
+    .. "rope_parameters, rope_scaling, rope_theta, sliding_window, tie_word_embeddings, vocab_size"
 
   it("with an unknown key is refused, with the key that was meant", function()
     refuses(Llama, "there is no setting 'rope_teta', did you mean 'rope_theta'?; " .. LLAMA, "llama",

@@ -114,9 +114,7 @@ local mistakes = {
         .. "vocab_size is missing" },
     { "require(\"heed.models.gpt2\"){vocab_size = 10}",
       "GPT2: unsupported configuration: n_embd is missing; n_head is missing; n_layer is missing" },
-    { "heed.models.load(\"gpt2\")",
-      "heed has no function or field 'models'; the models are modules of their own: require "
-        .. "\"heed.models.gpt2\", .llama or .bert" },
+    { "heed.models.load {}", "models.load: path is a table; it must be a string" },
     { "require(\"heed.tokenizers.wordpiece\").load(3)", "load: path is the number 3; it must be a string" },
     { "require(\"heed.models.gpt2\"){n_layer = 2, n_head = 3, n_embd = 8, vocab_size = 10, n_positions = 8}",
       "GPT2: unsupported configuration: n_head is 3; it must divide n_embd (8)" },

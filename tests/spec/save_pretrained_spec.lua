@@ -3,6 +3,7 @@ local heed = require "heed"
 local core = require "heed.core"
 local cases = require "tests.decoder_cases"
 local raises = require "tests.raises"
+local tensors = require "tests.tensors"
 local support = require "tests.support"
 
 local ids = { { 5, 17, 9, 30, 2 } }
@@ -28,13 +29,27 @@ describe("save_pretrained", function()
       assert.is_true(model(ids):equal(again(ids)))
       for name, value in heed.pairs(assert(heed.load(source .. "/model.safetensors"))) do
         local written = assert(heed.load(folder .. "/model.safetensors"))[name]
-        if written ~= nil then assert.is_true(value:float():equal(written:float()), name) end
+        local bound = case.name:find "gemma" and name:find "norm" and 2e-7 or 0 -- 1 + w - 1 rounds
+        if written ~= nil then assert.is_true((value - written):abs():max():item() <= bound, name) end
       end
       local before, after = core.files.json(source .. "/config.json"), core.files.json(folder .. "/config.json")
       assert.are.same(before.architectures, after.architectures)
       assert.are.equal(before.model_type, after.model_type)
     end)
   end
+
+  it("writes the queries and keys of a model with interleaved rope in the order of other libraries", function()
+    local Llama = require "heed.models.llama"
+    local model = Llama({ vocab_size = 40, hidden_size = 16, intermediate_size = 12, num_hidden_layers = 2,
+      num_attention_heads = 4, num_key_value_heads = 2, max_position_embeddings = 8, rope_interleaved = true,
+      attention_bias = true, initializer_range = 0.5 }):eval()
+    for _, layer in heed.ipairs(model.layers) do layer.attention.W_query.bias:normal_() end
+    assert.is_true(model:save_pretrained(folder))
+    local again = assert(Llama.load(folder))
+    assert.is_false(again.config.rope_interleaved)
+    tensors.close(model(ids), again(ids), 1e-5)
+    assert.is_false(model.layers[1].attention.W_query.weight:equal(again.layers[1].attention.W_query.weight))
+  end)
 
   it("writes a model with fresh weights", function()
     local GPT2 = require "heed.models.gpt2"

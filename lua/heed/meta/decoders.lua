@@ -39,11 +39,34 @@
 ---@field rms_norm_eps? number 1e-6 by default
 ---@field rope_theta? number 10000 by default
 ---@field rope_scaling? table { type (or rope_type) = "linear"|"dynamic"|"yarn"|"llama3", factor = … }
+---@field rope_interleaved? boolean heed's own: neighbouring elements of a head are rotated, not its halves; false by default
 ---@field rope_parameters? table rope_scaling and rope_theta in one table, as in newer files
 ---@field sliding_window? integer Mistral: the number of tokens that a token sees, including itself; unbounded by default
 ---@field attention_bias? boolean Llama; false by default
 ---@field mlp_bias? boolean Llama; false by default
 ---@field attention_dropout? number 0 by default
+
+---@class heed.Qwen2Config: heed.LlamaConfig
+---@field use_sliding_window? boolean false by default; sliding_window then has no effect
+---@field max_window_layers? integer the layers behind it have the window; 28 by default
+---@field layer_types? string[] "full_attention" or "sliding_attention" for each layer, instead
+
+---@class heed.Qwen3Config: heed.Qwen2Config
+
+---@class heed.SmolLM3Config: heed.Qwen2Config
+---@field no_rope_layers? integer[] 0 for layers without positions, 1 for others
+---@field no_rope_layer_interval? integer without no_rope_layers, each of these has no positions; 4 by default
+
+---@class heed.Phi3Config: heed.LlamaConfig
+---@field partial_rotary_factor? number the part of each head that is rotated; 1 by default
+
+---@class heed.Gemma3Config: heed.LlamaConfig
+---@field query_pre_attn_scalar? number scores are divided by its root; 256 by default
+---@field rope_local_base_freq? number rope_theta of layers with a window; 10000 by default
+---@field sliding_window_pattern? integer every layer whose number is a multiple has no window; 6 by default
+---@field layer_types? string[] "full_attention" or "sliding_attention" for each layer, instead
+---@field final_logit_softcapping? number c: logits become c · tanh(logit / c); none by default
+---@field attn_logit_softcapping? number the same for scores; none by default
 
 ---@class heed.DecoderOptions
 ---@field cache? heed.ModelCache the ids follow the tokens in it, and are appended to it
@@ -55,7 +78,7 @@
 ---@field lengths? heed.Indices with a cache, whose items may differ: the ids of each item, and ids are [total], those of all items one after the other; so are the logits
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
----The base class of GPT2 and Llama.
+---The base class of GPT2, Llama and the other decoders.
 ---@class heed.Decoder: heed.Module
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field layers heed.ModuleList
@@ -157,3 +180,28 @@ function ModelCache:release() end
 ---@class heed.Llama: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field config heed.LlamaConfig
+
+---A Qwen2 with fresh weights, in training mode, drawn as those of a Llama.
+---@class heed.Qwen2: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
+---@field config heed.Qwen2Config
+
+---A Qwen3 with fresh weights, in training mode, drawn as those of a Llama.
+---@class heed.Qwen3: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
+---@field config heed.Qwen3Config
+
+---A Gemma 3 with fresh weights, in training mode, drawn as those of a Llama.
+---@class heed.Gemma3: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
+---@field config heed.Gemma3Config
+
+---A Phi-3 with fresh weights, in training mode, drawn as those of a Llama.
+---@class heed.Phi3: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
+---@field config heed.Phi3Config
+
+---A SmolLM3 with fresh weights, in training mode, drawn as those of a Llama.
+---@class heed.SmolLM3: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
+---@field config heed.SmolLM3Config

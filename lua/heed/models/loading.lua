@@ -100,14 +100,17 @@ local function settings_for(config, need, have)
   return #names > 0 and (" (%s)"):format(table.concat(names, ", ")) or ""
 end
 
-local FLOATING = { float32 = true, bfloat16 = true, float16 = true }
+local FLOATING = {
+  float32 = true, bfloat16 = true, float16 = true, q4_0 = true, q4_1 = true, q5_0 = true, q5_1 = true, q8_0 = true,
+  q4_k = true, q5_k = true, q6_k = true,
+}
 
 --- Why a tensor of the file cannot be loaded into `target`, or nil. `form` describes its layout in the file.
 local function misfit(value, target, config, form)
   local need, have = {}, {}
   for i, size in ipairs(target.shape) do need[i] = size end
   for i, size in ipairs(value.shape) do have[i] = size end
-  need[1] = need[1] * (form.parts or 1)
+  need[1] = form.total or need[1] * (form.parts or 1)
   if form.transposed then need[1], need[2] = need[2], need[1] end
   if shape_text(need) ~= shape_text(have) then
     local why = settings_for(config, need, have)
@@ -127,6 +130,8 @@ local function formed(whole, form, part)
     for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
     value = value:reshape(sizes):select(2, form.part):flatten(1, 2)
   end
+  if form.first then value = value:narrow(1, form.first, form.count) end
+  if form.offset then value = value:float() + form.offset end
   if part and part.dim then value = value:narrow(part.dim, part.first, part.count) end
   if not form.transposed and not (part and part.dim ~= 1) then return value end
   value = value:contiguous()

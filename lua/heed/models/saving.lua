@@ -47,7 +47,7 @@ local function config_text(about, c)
     end
   end
   for name, rule in pairs(about.rules) do
-    if c[name] ~= nil then settings[rule.also and rule.also[1] or name] = c[name] end
+    if c[name] ~= nil and not rule.own then settings[rule.also and rule.also[1] or name] = c[name] end
   end
   for name, value in pairs(settings) do lines[#lines + 1] = ("  %s: %s"):format(quoted(name), (json(value, 0))) end
   table.sort(lines)
@@ -56,9 +56,19 @@ end
 
 -- ---- Weights ------------------------------------------------------------------------------------
 
+--- The rows [heads · d, …] whose neighbours are rotated together, in the order in which the halves of a head are.
+local function halves(value, heads)
+  local sizes = { heads, compat.divide(value.shape[1], 2 * heads), 2 }
+  for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
+  return value:reshape(sizes):transpose(2, 3):flatten(1, 3)
+end
+
 --- The tensor of a file that consists of these parts, the inverse of `formed` in heed.models.loading.
 local function joined(parts, form)
   local value = parts[1]
+  if form.offset then return value - form.offset end
+  if form.heads then return halves(value, form.heads) end
+  if form.total then return core.cat(parts, 1) end
   if form.parts then
     local groups = form.groups or 1
     for i, part in ipairs(parts) do

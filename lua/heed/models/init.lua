@@ -1,0 +1,62 @@
+--- heed.models.load: a model of any known architecture from its files.
+
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local files = core.files
+
+local models = {}
+
+-- The module of each model type, and the beginning of the names of its classes in `architectures`.
+local MODULES = {
+  bert = { module = "bert", class = "Bert" },
+  gemma3_text = { module = "gemma3", class = "Gemma3" },
+  gpt2 = { module = "gpt2", class = "GPT2" },
+  llama = { module = "llama", class = "L[lL][aA][mM][aA]" },
+  mistral = { module = "llama", class = "Mistral" },
+  phi3 = { module = "phi3", class = "Phi3" },
+  qwen2 = { module = "qwen2", class = "Qwen2" },
+  qwen3 = { module = "qwen3", class = "Qwen3" },
+  smollm3 = { module = "smollm3", class = "SmolLM3" },
+}
+
+local TYPES = {}
+for name in pairs(MODULES) do TYPES[#TYPES + 1] = name end
+table.sort(TYPES)
+TYPES = table.concat(TYPES, ", ")
+
+--- The module of a config: by its model_type, or, without one, by its architectures. Returns nil and a problem.
+local function module_of(config)
+  local kind, architectures = config.model_type, config.architectures
+  local class = type(architectures) == "table" and architectures[1] or nil
+  if kind ~= nil then
+    if MODULES[kind] then return MODULES[kind].module end
+    return nil, ("model_type is %s; it must be one of %s"):format(E.what(kind), TYPES)
+  end
+  if type(class) ~= "string" then return nil, "model_type is missing; it must be one of " .. TYPES end
+  for _, each in pairs(MODULES) do
+    for _, head in ipairs { "For", "Model", "LMHead" } do
+      if class:find("^" .. each.class .. head) then return each.module end
+    end
+  end
+  local form = "model_type is missing and architectures names %s; it must be a class of %s"
+  return nil, form:format(E.what(class), TYPES)
+end
+
+--- Loads a model of any known architecture from a folder or a weights file: the class is that of config.json, or of
+--- `config`, which replaces it. `divide` is as in the classes' load. Returns the model, in evaluation mode, or nil and
+--- a message.
+function models.load(path, config, divide)
+  E.check_type(path, "string", "models.load", "path")
+  local loading = require "heed.models.loading" -- not above: some Luas load this file while they load heed.nn
+  local kind = files.kind(path)
+  if kind == nil then return nil, ("models.load: no such file or folder: '%s'"):format(path) end
+  local folder = kind == "file" and (path:match "^.*/" or "") or path:sub(-1) == "/" and path or path .. "/"
+  local given, problem = loading.config("models", folder, config)
+  if not given then return nil, problem end
+  local name
+  name, problem = module_of(given)
+  if not name then return loading.unsupported("models", problem) end
+  return require("heed.models." .. name).load(path, config, divide)
+end
+
+return E.with_frames(models)

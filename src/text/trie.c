@@ -1,0 +1,150 @@
+/* Double arrays. The children of a node lie in one block of 256 units, at its base xor their labels. Only the
+ * last blocks are searched for free units, so that building takes linear time. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sentencepiece.h"
+
+#define TRIE_BLOCK  256
+#define OPEN_BLOCKS 16
+
+size_t heed__trie_longest(const heed__trie *trie, const char *text, size_t size, int32_t *value) {
+  size_t node = 0, longest = 0;
+  if (trie->count == 0) return 0;
+  for (size_t i = 0; i < size && heed__trie_step(trie, &node, (unsigned char)text[i]); i++) {
+    const int32_t found = heed__trie_value(trie, node);
+    if (found < 0) continue;
+    longest = i + 1;
+    *value = found;
+  }
+  return longest;
+}
+
+typedef struct trie_unit_state {
+  uint8_t used, is_base; /* holds a unit; is the base of some node */
+} trie_unit_state;
+
+typedef struct trie_job { /* a node whose children are to be placed: keys first to last - 1 */
+  uint32_t node, first, last, depth;
+} trie_job;
+
+typedef struct trie_builder {
+  heed_context *ctx;
+  const char *function;
+  const heed__trie_key *keys;
+  heed__bytes units, states, jobs;
+  size_t count; /* of units: whole blocks */
+} trie_builder;
+
+static int compare_trie_keys(const void *a, const void *b) {
+  const heed__trie_key *x = a, *y = b;
+  const uint32_t least = x->size < y->size ? x->size : y->size;
+  const int order = memcmp(x->text, y->text, least);
+  return order != 0 ? order : x->size < y->size ? -1 : x->size > y->size;
+}
+
+static heed_status add_trie_block(trie_builder *b) {
+  heed_status status = heed__bytes_reserve(b->ctx, b->function, &b->units, TRIE_BLOCK * sizeof(uint32_t));
+  if (status == HEED_OK)
+    status = heed__bytes_reserve(b->ctx, b->function, &b->states, TRIE_BLOCK * sizeof(trie_unit_state));
+  if (status != HEED_OK) return status;
+  memset(b->units.data + b->units.size, 0, TRIE_BLOCK * sizeof(uint32_t));
+  memset(b->states.data + b->states.size, 0, TRIE_BLOCK * sizeof(trie_unit_state));
+  b->units.size += TRIE_BLOCK * sizeof(uint32_t);
+  b->states.size += TRIE_BLOCK * sizeof(trie_unit_state);
+  b->count += TRIE_BLOCK;
+  return HEED_OK;
+}
+
+static bool offset_fits(size_t offset) {
+  return offset < (size_t)1 << 21 || (offset < (size_t)1 << 29 && offset % TRIE_BLOCK == 0);
+}
+
+/* The base for a node with these children's labels, ascending. */
+static heed_status find_base(trie_builder *b, size_t node, const uint8_t *labels, int count, size_t *base) {
+  const trie_unit_state *states = (const trie_unit_state *)(const void *)b->states.data;
+  const size_t open = (size_t)OPEN_BLOCKS * TRIE_BLOCK;
+  for (size_t unit = b->count > open ? b->count - open : 0; unit < b->count; unit++) {
+    if (states[unit].used) continue;
+    const size_t candidate = unit ^ labels[0];
+    if (states[candidate].is_base || !offset_fits(candidate ^ node)) continue;
+    int i = 1;
+    while (i < count && !states[candidate ^ labels[i]].used) i++;
+    if (i < count) continue;
+    *base = candidate;
+    return HEED_OK;
+  }
+  *base = b->count + node % TRIE_BLOCK;
+  return add_trie_block(b);
+}
+
+/* Places the children of a node and adds their jobs. */
+static heed_status place_children(trie_builder *b, trie_job job) {
+  uint8_t labels[TRIE_BLOCK];
+  uint32_t firsts[TRIE_BLOCK + 1];
+  int count = 0;
+  for (uint32_t k = job.first; k < job.last; k++) {
+    const heed__trie_key *key = &b->keys[k];
+    const uint8_t label = job.depth < key->size ? (uint8_t)key->text[job.depth] : 0;
+    if (count > 0 && labels[count - 1] == label) continue;
+    labels[count] = label;
+    firsts[count++] = k;
+  }
+  firsts[count] = job.last;
+  size_t base;
+  heed_status status = find_base(b, job.node, labels, count, &base);
+  if (status == HEED_OK)
+    status = heed__bytes_reserve(b->ctx, b->function, &b->jobs, (size_t)count * sizeof(trie_job));
+  if (status != HEED_OK) return status;
+  uint32_t *units = (uint32_t *)(void *)b->units.data;
+  trie_unit_state *states = (trie_unit_state *)(void *)b->states.data;
+  const size_t offset = base ^ job.node;
+  units[job.node] |= (uint32_t)(offset < (size_t)1 << 21 ? offset << 10 : offset << 2 | 0x200);
+  states[base].is_base = 1;
+  for (int i = 0; i < count; i++) {
+    const size_t unit = base ^ labels[i];
+    states[unit].used = 1;
+    if (labels[i] == 0) {
+      units[job.node] |= 0x100;
+      units[unit] = (uint32_t)b->keys[firsts[i]].value | 0x80000000;
+    } else {
+      units[unit] = labels[i];
+      const trie_job child = {(uint32_t)unit, firsts[i], firsts[i + 1], job.depth + 1};
+      memcpy(b->jobs.data + b->jobs.size, &child, sizeof(child));
+      b->jobs.size += sizeof(child);
+    }
+  }
+  return HEED_OK;
+}
+
+heed_status heed__trie_build(heed_context *ctx, const char *function, heed__trie_key *keys, size_t count,
+                             heed__trie *out) {
+  trie_builder b = {.ctx = ctx, .function = function, .keys = keys};
+  heed_status status = HEED_OK;
+  if (count == 0) return HEED_OK;
+  qsort(keys, count, sizeof(*keys), compare_trie_keys);
+  status = add_trie_block(&b);
+  if (status == HEED_OK) status = heed__bytes_reserve(ctx, function, &b.jobs, sizeof(trie_job));
+  if (status == HEED_OK) {
+    const trie_job root = {0, 0, (uint32_t)count, 0};
+    memcpy(b.jobs.data, &root, sizeof(root));
+    b.jobs.size = sizeof(root);
+    ((trie_unit_state *)(void *)b.states.data)->used = 1;
+  }
+  for (int64_t steps = 0; status == HEED_OK && b.jobs.size > 0; steps++) {
+    trie_job job;
+    b.jobs.size -= sizeof(job);
+    memcpy(&job, b.jobs.data + b.jobs.size, sizeof(job));
+    status = place_children(&b, job);
+    if (status == HEED_OK && heed__is_due_at(&ctx->pace, steps)) status = heed__stopped(ctx, function);
+  }
+  heed__release(ctx, b.jobs.data);
+  heed__release(ctx, b.states.data);
+  if (status != HEED_OK) {
+    heed__release(ctx, b.units.data);
+    return status;
+  }
+  out->units = (const uint32_t *)(const void *)b.units.data;
+  out->count = b.count;
+  return HEED_OK;
+}

@@ -1,0 +1,53 @@
+-- heed.models.load: the class of a model from its files.
+local cases = require "tests.decoder_cases"
+local heed = require "heed"
+local models = require "heed.models"
+local raises = require "tests.raises"
+local tensors = require "tests.tensors"
+
+local FOLDER = cases.top .. "decoders/"
+
+describe("models.load", function()
+  for _, case in ipairs(cases.variants) do
+    it("loads the class that config.json names: " .. case.name, function()
+      local m = assert(models.load(FOLDER .. case.name))
+      assert.is_false(m.training)
+      local ids = tensors.int64(case.ids) + 1
+      local logits = m(ids)
+      tensors.close(heed.tensor(case.logits):view(logits.shape), logits, 3e-5)
+    end)
+  end
+
+  it("takes a weights file with a config, and a folder of a BERT", function()
+    local golden = cases.golden.llama
+    local m = assert(models.load(cases.top .. golden.file,
+      { architectures = { "LlamaForCausalLM" }, vocab_size = golden.config.vocab_size,
+        hidden_size = golden.config.hidden_size, intermediate_size = golden.config.intermediate_size,
+        num_hidden_layers = golden.config.num_hidden_layers,
+        num_attention_heads = golden.config.num_attention_heads,
+        num_key_value_heads = golden.config.num_key_value_heads,
+        max_position_embeddings = golden.config.max_position_embeddings }))
+    assert.are.equal("llama", m.config.model_type)
+    assert.are.equal(2, #assert(models.load(cases.top .. "tiny_bert")):encode { "one step", "two" })
+  end)
+
+  it("lists the known model types where it refuses one", function()
+    local function refuses(config, message)
+      local m, problem = models.load(FOLDER .. "llama", config)
+      assert.is_nil(m)
+      assert.are.equal("models.load: unsupported configuration: " .. message, problem)
+    end
+    local known = "bert, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, smollm3"
+    refuses({ model_type = "falcon" }, "model_type is a string ('falcon'); it must be one of " .. known)
+    refuses({}, "model_type is missing; it must be one of " .. known)
+    refuses({ architectures = { "Qwen2MoeForCausalLM" } }, "model_type is missing and architectures names a string " ..
+      "('Qwen2MoeForCausalLM'); it must be a class of " .. known)
+  end)
+
+  it("reports files that are missing, and arguments that are wrong", function()
+    local m, problem = models.load "tests/nowhere"
+    assert.is_nil(m)
+    assert.are.equal("models.load: no such file or folder: 'tests/nowhere'", problem)
+    raises("models.load: path is nil; it must be a string", function() models.load() end)
+  end)
+end)
