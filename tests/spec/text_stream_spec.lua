@@ -1,7 +1,7 @@
 local stream = require "heed.tokenizers.stream"
 
---- A tokenizer whose ids are bytes + 1; bytes that are no UTF-8 become replacement characters, as in Hugging Face's. With
---- `spaces`, the first id loses a space, as in SentencePiece's.
+--- A tokenizer whose ids are bytes + 1; bytes that are no UTF-8 become replacement characters, as in Hugging Face's.
+--- With `spaces`, the first id loses a space, as in SentencePiece's.
 local function bytes(spaces)
   local tok = {}
   function tok.decode(_, ids)

@@ -1,5 +1,5 @@
---- tok:decoder(): from ids, one by one, to pieces of text that are whole UTF-8 characters. It works with every tokenizer
---- that has decode(ids, options).
+--- tok:decoder(): from ids, one by one, to pieces of text that are whole UTF-8 characters. It works with every
+--- tokenizer that has decode(ids, options).
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"

@@ -234,8 +234,9 @@ function filters.tojson(value, arguments, named)
   local separators = named.separators or arguments[3]
   separators = separators and separators ~= V.NONE and items_of(separators, "separators of tojson") or nil
   if indent == V.NONE then indent = nil end
+  if indent and not V.is_string(indent) then indent = (" "):rep(math.floor(math.min(V.number(indent) or 0, 100))) end
   return V.json(value, {
-    indent = indent and (V.is_string(indent) and V.text(indent) or (" "):rep(math.floor(math.min(V.number(indent) or 0, 100)))),
+    indent = indent and V.text(indent),
     ascii = ascii and V.truth(ascii), sorted = named.sort_keys and V.truth(named.sort_keys),
     comma = separators and V.text(separators[1]), colon = separators and V.text(separators[2]),
   })
