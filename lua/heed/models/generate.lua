@@ -285,7 +285,7 @@ function M.generate_steps(self, ids, options, ...)
   if options ~= nil then E.check_type(options, "table", "generate_steps", "options") end
   for name, value in pairs(options or {}) do
     if name == "ms" then
-      ms = E.number(value, nil, "generate_steps", "ms", function(x) return x >= 0 and x < math.huge end, "0 or more")
+      ms = slices.budget(value, "generate_steps")
     else
       rest[name] = value
     end

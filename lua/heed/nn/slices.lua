@@ -1,6 +1,6 @@
 --- Work of Lua functions in slices of time: slices.new(ms, f, …) gives an object whose :advance(ms) runs f until the
---- time is used up. f runs in a coroutine, which slices.pause() leaves between two operations; outside of slices, pause does
---- nothing. Results have the bits of a call without slices, but for what slices.rows() divides.
+--- time is used up. f runs in a coroutine, which slices.pause() leaves between two operations; outside of slices, pause
+--- does nothing. Results have the bits of a call without slices, but for what slices.rows() divides.
 
 local attached = require "heed.nn.attached"
 local compat = require "heed.compat"
@@ -52,7 +52,8 @@ function M.linear(m, x)
   if attached(m) or m.bias or count <= each then return m(x) end
   local parts = {}
   for first = 1, count, each do
-    parts[#parts + 1] = require("heed.nn.functional").linear(x, weight:narrow(1, first, math.min(each, count - first + 1)))
+    local part = weight:narrow(1, first, math.min(each, count - first + 1))
+    parts[#parts + 1] = require("heed.nn.functional").linear(x, part)
     M.pause()
   end
   return core.cat(parts, -1)
@@ -69,6 +70,11 @@ local function state_of(self, method)
   if state.released then E.fail("%s: the steps have been released", method) end
   return state
 end
+
+local function is_time(value) return value >= 0 and value < math.huge end
+
+--- The option ms of a method: milliseconds, 2 by default.
+function M.budget(ms, method, default) return E.number(ms, default or 2, method, "ms", is_time, "0 or more") end
 
 --- Begins f(progress, …) in slices of `ms` milliseconds; progress(done, total) is called by it. Nothing runs yet.
 function M.new(ms, f, ...)
@@ -125,9 +131,7 @@ end
 
 --- Runs one slice, of `ms` milliseconds or those that were given at the beginning. Returns whether all is done.
 function methods.advance(self, ms)
-  if ms ~= nil then
-    E.number(ms, nil, "advance", "ms", function(value) return value >= 0 and value < math.huge end, "0 or more")
-  end
+  if ms ~= nil then M.budget(ms, "advance") end
   return (run(self, "advance", ms))
 end
 
