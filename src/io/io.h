@@ -102,6 +102,9 @@ void heed__hash_make_key(const void *material, size_t size, uint64_t key[2]);
  * beyond U+10FFFF); 0 if the text is valid, which the functions below require. */
 size_t heed__text_check(const char *text, size_t size);
 
+/** Decodes the first character; returns its length in bytes, 0 if it is not valid. */
+size_t heed__text_character(const char *text, size_t size, int32_t *character);
+
 /** The same for texts of any length; the result is *invalid. Errors: CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, const char *text, size_t size,
@@ -118,6 +121,7 @@ size_t heed__text_step(const char *text, size_t size);
 typedef int heed__category;
 /** The category of the first character; returns its length in bytes. */
 size_t heed__text_category(const char *text, size_t size, heed__category *category);
+heed__category heed__category_of(int32_t character);
 /** "Lu", "Ll"…, for 0 to HEED__CATEGORIES - 1. */
 const char *heed__category_name(heed__category category);
 
@@ -129,5 +133,12 @@ size_t heed__text_lower(const char *text, size_t size, char *out);
 HEED_MUST_USE
 heed_status heed__text_nfd(heed_context *ctx, const char *function, const char *text, size_t size,
                            int32_t *marks, char *out, size_t *written);
+/** The same, and if `compatible` the compatibility decomposition (NFKD), at most 11 · size bytes; `marks` is
+ * then for 12 · size code points. */
+HEED_MUST_USE
+heed_status heed__text_decompose(heed_context *ctx, const char *function, const char *text, size_t size,
+                                 bool compatible, int32_t *marks, char *out, size_t *written);
+/** Composes a decomposed text in place (NFC, NFKC); returns its new size. scratch: `size` code points. */
+size_t heed__text_compose(char *text, size_t size, int32_t *scratch);
 
 #endif
