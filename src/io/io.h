@@ -114,7 +114,7 @@ heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, c
  * is valid. */
 size_t heed__text_step(const char *text, size_t size);
 
-/* The rest exists if HEED_UTF8PROC is 1. */
+/* The rest needs HEED_UTF8PROC: without it some are missing, and the others do nothing. */
 
 /* Unicode's general categories, in utf8proc's order. */
 #define HEED__CATEGORIES 30

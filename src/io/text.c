@@ -215,4 +215,31 @@ heed_status heed__text_decompose(heed_context *ctx, const char *function, const 
   return status;
 }
 
+#else
+
+/* Tokenizers are refused in such builds; these are never called with a character. */
+heed__category heed__category_of(int32_t character) {
+  (void)character;
+  return 0;
+}
+const char *heed__category_name(heed__category category) {
+  (void)category;
+  return "Cn";
+}
+size_t heed__text_lower(const char *text, size_t size, char *out) {
+  memcpy(out, text, size);
+  return size;
+}
+heed_status heed__text_decompose(heed_context *ctx, const char *function, const char *text, size_t size,
+                                 bool compatible, int32_t *marks, char *out, size_t *written) {
+  (void)ctx, (void)function, (void)compatible, (void)marks;
+  memcpy(out, text, size);
+  *written = size;
+  return HEED_OK;
+}
+size_t heed__text_compose(char *text, size_t size, int32_t *scratch) {
+  (void)text, (void)scratch;
+  return size;
+}
+
 #endif

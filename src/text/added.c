@@ -78,7 +78,7 @@ static bool stands_alone(const char *text, size_t size, size_t begin, size_t end
 }
 
 void heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, const char *text, size_t size,
-                      size_t *from, size_t least, int32_t *found, heed__span *span) {
+                      size_t *from, size_t least, int32_t *found, heed__text_span *span) {
   const heed__trie *trie = normalized ? &tok->normal : &tok->raw;
   *found = -1;
   for (size_t at = *from; at < size && trie->count > 0;) {
@@ -99,7 +99,7 @@ void heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, 
     while (a->rstrip && end < size && is_white_character(character_beside(text, size, end, false, &length)))
       end += length;
     *found = index;
-    *span = (heed__span){begin < least ? least : begin, end};
+    *span = (heed__text_span){begin < least ? least : begin, end};
     return;
   }
   *from = size;

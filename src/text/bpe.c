@@ -8,7 +8,7 @@
 #define SHORT_WORD   64
 #define CACHED_WORDS 8192 /* a power of two; 8192 × 60 bytes */
 
-typedef struct heed__merge merge_entry;
+typedef struct heed__pair_merge merge_entry;
 
 /* ---- The table of merges ---- */
 
@@ -124,7 +124,7 @@ static bool is_before(const merge_candidate *a, const merge_candidate *b) {
   return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
 
-static void sift_down(merge_candidate *heap, int64_t count, int64_t at) {
+static void sift_merge_down(merge_candidate *heap, int64_t count, int64_t at) {
   const merge_candidate moved = heap[at];
   for (int64_t child; (child = 2 * at + 1) < count; at = child) {
     if (child + 1 < count && is_before(&heap[child + 1], &heap[child])) child++;
@@ -134,7 +134,7 @@ static void sift_down(merge_candidate *heap, int64_t count, int64_t at) {
   heap[at] = moved;
 }
 
-static void sift_up(merge_candidate *heap, int64_t at) {
+static void sift_merge_up(merge_candidate *heap, int64_t at) {
   const merge_candidate moved = heap[at];
   for (; at > 0 && is_before(&moved, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
   heap[at] = moved;
@@ -152,7 +152,7 @@ static void push_candidate(const heed_tokenizer *tok, long_word *w, int64_t left
   const merge_entry *m = find_merge(tok, w->ids[left], w->ids[w->next[left]]);
   if (m == NULL) return;
   w->heap[w->heap_count] = (merge_candidate){m->rank, m->id, left};
-  sift_up(w->heap, w->heap_count++);
+  sift_merge_up(w->heap, w->heap_count++);
 }
 
 static heed_status merge_long(heed_tokenizer *tok, const char *function, int32_t *ids, int64_t *count) {
@@ -172,7 +172,7 @@ static heed_status merge_long(heed_tokenizer *tok, const char *function, int32_t
   for (int64_t step = 0; w.heap_count > 0 && status == HEED_OK; step++) {
     const merge_candidate top = w.heap[0];
     w.heap[0] = w.heap[--w.heap_count];
-    sift_down(w.heap, w.heap_count, 0);
+    sift_merge_down(w.heap, w.heap_count, 0);
     if (heed__is_due_at(&tok->ctx->pace, step)) status = heed__stopped(tok->ctx, function);
     const int64_t right = w.next[top.at];
     if (ids[top.at] == INT32_MIN || right >= n) continue;

@@ -6,11 +6,11 @@
 typedef struct decoding {
   heed_tokenizer *tok;
   const char *function;
-  heed__bytes text, spans, text_out, spans_out; /* tokens: heed__span in text */
+  heed__bytes text, spans, text_out, spans_out; /* tokens: heed__text_span in text */
 } decoding;
 
 static heed_status end_token(decoding *d, size_t begin) {
-  const heed__span span = {begin, d->text_out.size};
+  const heed__text_span span = {begin, d->text_out.size};
   return heed__bytes_put(d->tok->ctx, d->function, &d->spans_out, &span, sizeof(span));
 }
 
@@ -58,7 +58,7 @@ static bool starts_with(const char *text, size_t size, const char *start, size_t
 static heed_status decode_bytes(decoding *d) {
   heed__bytes bytes = {0};
   heed_status status = HEED_OK;
-  const heed__span *span = (const heed__span *)(const void *)d->spans.data;
+  const heed__text_span *span = (const heed__text_span *)(const void *)d->spans.data;
   for (size_t i = 0; i < d->spans.size / sizeof(*span) && status == HEED_OK; i++) {
     status = heed__alphabet_read(d->tok->ctx, d->function, d->text.data + span[i].begin,
                                  span[i].end - span[i].begin, &bytes);
@@ -140,7 +140,7 @@ static heed_status decode_token(decoding *d, const heed__step *step, size_t i, c
   case HEED__REPLACE:
     while (status == HEED_OK) {
       bool found;
-      heed__span match;
+      heed__text_span match;
       status = heed__regex_find(step->regex, d->function, text, size, begin, &found, &match);
       if (status != HEED_OK || !found) break;
       status = put_text(d, text + begin, match.begin - begin);
@@ -162,8 +162,8 @@ static int byte_of_token(const char *text, size_t size) {
 
 /* Runs of byte tokens become text; if a run is no UTF-8, U+FFFD for each byte. */
 static heed_status decode_fallback(decoding *d) {
-  const size_t count = d->spans.size / sizeof(heed__span);
-  const heed__span *span = (const heed__span *)(const void *)d->spans.data;
+  const size_t count = d->spans.size / sizeof(heed__text_span);
+  const heed__text_span *span = (const heed__text_span *)(const void *)d->spans.data;
   heed__bytes run = {0};
   heed_status status = HEED_OK;
   for (size_t i = 0; i <= count && status == HEED_OK; i++) {
@@ -194,7 +194,7 @@ static heed_status decode_fallback(decoding *d) {
 }
 
 static heed_status run_decoder(decoding *d, const heed__step *step) {
-  const size_t count = d->spans.size / sizeof(heed__span);
+  const size_t count = d->spans.size / sizeof(heed__text_span);
   heed_status status = HEED_OK;
   d->text_out.size = d->spans_out.size = 0;
   if (step->kind == HEED__DECODE_BYTES) {
@@ -206,7 +206,7 @@ static heed_status run_decoder(decoding *d, const heed__step *step) {
     if (status == HEED_OK) status = end_token(d, 0);
   } else {
     for (size_t i = 0; i < count && status == HEED_OK; i++) {
-      const heed__span span = ((const heed__span *)(const void *)d->spans.data)[i];
+      const heed__text_span span = ((const heed__text_span *)(const void *)d->spans.data)[i];
       const size_t begin = d->text_out.size;
       status = decode_token(d, step, i, d->text.data + span.begin, span.end - span.begin, i + 1 == count);
       if (status == HEED_OK) status = end_token(d, begin);
@@ -250,9 +250,9 @@ heed_status heed__decode(heed_tokenizer *tok, const char *function, const int64_
   d.text_out = d.spans_out = (heed__bytes){0};
   for (int i = 0; i < tok->decoders.count && status == HEED_OK; i++)
     status = run_decoder(&d, &tok->decoders.step[i]);
-  const size_t tokens = d.spans.size / sizeof(heed__span);
+  const size_t tokens = d.spans.size / sizeof(heed__text_span);
   for (size_t i = 0; i < tokens && status == HEED_OK; i++) {
-    const heed__span span = ((const heed__span *)(const void *)d.spans.data)[i];
+    const heed__text_span span = ((const heed__text_span *)(const void *)d.spans.data)[i];
     if (i > 0 && tok->decoders.count == 0) status = heed__bytes_put(tok->ctx, function, out, " ", 1);
     if (status == HEED_OK)
       status = heed__bytes_put(tok->ctx, function, out, d.text.data + span.begin, span.end - span.begin);

@@ -205,7 +205,7 @@ static heed__instruction *code_at(const heed__regex *r, uint32_t i) {
   return (heed__instruction *)(void *)r->code.data + i;
 }
 
-static uint32_t emit(regex_parser *s, heed__instruction instruction) {
+static uint32_t emit_code(regex_parser *s, heed__instruction instruction) {
   const uint32_t at = code_count(s->r);
   if (at >= MOST_CODE) refuse_pattern(s, "more than 20000 instructions");
   if (s->status == HEED_OK)
@@ -286,10 +286,10 @@ static void read_group(regex_parser *s) {
     refuse_pattern(s, "a kind of group");
   }
   if (s->status != HEED_OK) return;
-  const uint32_t at = look ? emit(s, (heed__instruction){.op = HEED__OP_LOOK, .negated = negated}) : 0;
+  const uint32_t at = look ? emit_code(s, (heed__instruction){.op = HEED__OP_LOOK, .negated = negated}) : 0;
   read_alternatives(s, false);
   if (look) {
-    emit(s, (heed__instruction){.op = HEED__OP_END});
+    emit_code(s, (heed__instruction){.op = HEED__OP_END});
     if (s->status == HEED_OK) code_at(s->r, at)->to = code_count(s->r);
   }
   if (s->status == HEED_OK && (s->p == s->end || *s->p != ')')) refuse_pattern(s, "a group without an end");
@@ -318,11 +318,11 @@ static void read_repeated_group(regex_parser *s) {
   uint32_t split = 0;
   for (uint32_t i = 0; i < copies && s->status == HEED_OK; i++) {
     const bool optional = i >= min;
-    if (optional) split = emit(s, (heed__instruction){.op = HEED__OP_SPLIT, .to = split});
+    if (optional) split = emit_code(s, (heed__instruction){.op = HEED__OP_SPLIT, .to = split});
     s->p = body;
     read_group(s);
     if (!optional || s->status != HEED_OK) continue;
-    if (max == HEED__REGEX_UNLIMITED) emit(s, (heed__instruction){.op = HEED__OP_JUMP, .to = split});
+    if (max == HEED__REGEX_UNLIMITED) emit_code(s, (heed__instruction){.op = HEED__OP_JUMP, .to = split});
   }
   /* The optional copies all lead to the end. They were chained by `to`. */
   uint32_t optional = copies - min;
@@ -355,7 +355,7 @@ static void read_element(regex_parser *s) {
   } else if (c == '^' || c == '$' || c == '*' || c == '+' || c == '?') {
     refuse_pattern(s, "an anchor or a quantifier");
   } else if (c == '\\' && s->end - s->p > 1 && (s->p[1] == 'A' || s->p[1] == 'z')) {
-    emit(s, (heed__instruction){.op = s->p[1] == 'A' ? HEED__OP_START : HEED__OP_FINISH});
+    emit_code(s, (heed__instruction){.op = s->p[1] == 'A' ? HEED__OP_START : HEED__OP_FINISH});
     s->p += 2;
     return;
   } else {
@@ -367,7 +367,7 @@ static void read_element(regex_parser *s) {
   heed__instruction set = {.op = HEED__OP_SET};
   set.class = keep_class(s, class);
   read_quantifier(s, &set.min, &set.max, &set.greed);
-  emit(s, set);
+  emit_code(s, set);
 }
 
 static void read_sequence(regex_parser *s) {
@@ -386,14 +386,14 @@ static void read_alternatives(regex_parser *s, bool whole) {
     if (whole)
       s->r->starts[s->r->alternatives++] = code_count(s->r);
     else
-      split = emit(s, (heed__instruction){.op = HEED__OP_SPLIT});
+      split = emit_code(s, (heed__instruction){.op = HEED__OP_SPLIT});
     read_sequence(s);
     more = s->status == HEED_OK && s->p < s->end && *s->p == '|';
     if (more) s->p++;
     if (whole) {
-      emit(s, (heed__instruction){.op = HEED__OP_END});
+      emit_code(s, (heed__instruction){.op = HEED__OP_END});
     } else {
-      jump = emit(s, (heed__instruction){.op = HEED__OP_JUMP, .to = jump});
+      jump = emit_code(s, (heed__instruction){.op = HEED__OP_JUMP, .to = jump});
       if (s->status != HEED_OK) return;
       heed__instruction *const instruction = code_at(s->r, split);
       instruction->to = split + 1;
@@ -466,9 +466,10 @@ heed_status heed__regex_literal(heed_context *ctx, const char *where, const char
   while (s.p < s.end && s.status == HEED_OK) {
     heed__char_class class = {0};
     add_character(&s, &class, read_literal(&s));
-    emit(&s, (heed__instruction){.op = HEED__OP_SET, .class = keep_class(&s, class), .min = 1, .max = 1});
+    emit_code(&s,
+              (heed__instruction){.op = HEED__OP_SET, .class = keep_class(&s, class), .min = 1, .max = 1});
   }
-  emit(&s, (heed__instruction){.op = HEED__OP_END});
+  emit_code(&s, (heed__instruction){.op = HEED__OP_END});
   if (s.status == HEED_OK) {
     find_first(r);
     *out = r;

@@ -172,7 +172,7 @@ static heed_status run_code(heed__regex *r, const char *function, uint32_t code,
 }
 
 heed_status heed__regex_find(heed__regex *r, const char *function, const char *text, size_t size, size_t from,
-                             bool *found, heed__span *match) {
+                             bool *found, heed__text_span *match) {
   *found = false;
   for (size_t at = from; at < size;) {
     const unsigned char first = (unsigned char)text[at];
@@ -183,7 +183,7 @@ heed_status heed__regex_find(heed__regex *r, const char *function, const char *t
       const heed_status status = run_code(r, function, r->starts[i], text, size, at, found, &end);
       if (status != HEED_OK) return status;
       if (*found && end > at) {
-        *match = (heed__span){at, end};
+        *match = (heed__text_span){at, end};
         return HEED_OK;
       }
       if (*found) break; /* an empty match: none begins here */

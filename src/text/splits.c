@@ -8,28 +8,28 @@ typedef struct splitter {
   const char *function;
   const heed__step *step;
   const char *text; /* the text that the spans are in */
-  heed__bytes *out; /* heed__span */
+  heed__bytes *out; /* heed__text_span */
   int64_t count;
 } splitter;
 
 static heed_status add_span(splitter *s, size_t begin, size_t end) {
-  const heed__span span = {begin, end};
+  const heed__text_span span = {begin, end};
   if (begin == end) return HEED_OK;
   if (heed__is_due_at(&s->tok->ctx->pace, s->count++)) return heed__stopped(s->tok->ctx, s->function);
   return heed__bytes_put(s->tok->ctx, s->function, s->out, &span, sizeof(span));
 }
 
 /* The next part of [*at, end), which is a match or the text up to one. Errors: as heed__regex_find. */
-static heed_status next_part(splitter *s, size_t *at, size_t end, heed__span *match, bool *is_match,
-                             heed__span *part) {
+static heed_status next_matched_part(splitter *s, size_t *at, size_t end, heed__text_span *match,
+                                     bool *is_match, heed__text_span *part) {
   bool found;
   heed_status status = HEED_OK;
   if (match->begin < *at || match->end <= *at) { /* the last match is used up */
     status = heed__regex_find(s->step->regex, s->function, s->text, end, *at, &found, match);
-    if (status == HEED_OK && !found) *match = (heed__span){end, end + 1};
+    if (status == HEED_OK && !found) *match = (heed__text_span){end, end + 1};
   }
   *is_match = match->begin == *at;
-  *part = *is_match ? *match : (heed__span){*at, match->begin};
+  *part = *is_match ? *match : (heed__text_span){*at, match->begin};
   *at = part->end;
   return status;
 }
@@ -47,7 +47,7 @@ static bool is_white(int32_t c) {
 
 /* The same for steps that test single characters: each is a match, or, in MERGED and CONTIGUOUS runs, part of
  * one. */
-static bool next_character(const splitter *s, size_t *at, size_t end, heed__span *part) {
+static bool next_character(const splitter *s, size_t *at, size_t end, heed__text_span *part) {
   int32_t c;
   const size_t start = *at;
   bool first = false;
@@ -66,19 +66,19 @@ static bool next_character(const splitter *s, size_t *at, size_t end, heed__span
     if (is != first) break;
     *at += length;
   }
-  *part = (heed__span){start, *at};
+  *part = (heed__text_span){start, *at};
   return first;
 }
 
 /* Divides one span as the step's behavior has it. */
-static heed_status split_span(splitter *s, heed__span span) {
+static heed_status split_span(splitter *s, heed__text_span span) {
   const heed__step *step = s->step;
-  heed__span match = {0, 0}, part, last = {span.begin, span.begin};
+  heed__text_span match = {0, 0}, part, last = {span.begin, span.begin};
   bool is_match, last_is = false, any = false;
   for (size_t at = span.begin; at < span.end;) {
     heed_status status = HEED_OK;
     if (step->regex != NULL)
-      status = next_part(s, &at, span.end, &match, &is_match, &part);
+      status = next_matched_part(s, &at, span.end, &match, &is_match, &part);
     else
       is_match = next_character(s, &at, span.end, &part);
     is_match = is_match != step->invert;
@@ -112,12 +112,12 @@ static heed_status rewrite_words(splitter *s, heed__bytes *text, heed__bytes *wo
   heed_tokenizer *tok = s->tok;
   const heed__step *step = s->step;
   const bool meta = step->kind == HEED__SPLIT_METASPACE;
-  const size_t count = words->size / sizeof(heed__span);
+  const size_t count = words->size / sizeof(heed__text_span);
   heed__bytes *out = &tok->other;
   heed_status status = HEED_OK;
   out->size = 0;
   for (size_t i = 0; i < count && status == HEED_OK; i++) {
-    heed__span *span = (heed__span *)(void *)words->data + i;
+    heed__text_span *span = (heed__text_span *)(void *)words->data + i;
     const char *p = text->data + span->begin, *const end = text->data + span->end;
     const size_t begin = out->size, room = (size_t)(end - p);
     const bool spaced = *p == ' ' || (meta && room >= step->size && memcmp(p, step->text, step->size) == 0);
@@ -131,7 +131,7 @@ static heed_status rewrite_words(splitter *s, heed__bytes *text, heed__bytes *wo
         status = heed__bytes_put(tok->ctx, s->function, out, step->text, step->size);
       p = space ? space + 1 : end;
     }
-    *span = (heed__span){begin, out->size};
+    *span = (heed__text_span){begin, out->size};
     if (heed__is_due_at(&tok->ctx->pace, (int64_t)i)) status = heed__stopped(tok->ctx, s->function);
   }
   const heed__bytes other = *text;
@@ -143,7 +143,7 @@ static heed_status rewrite_words(splitter *s, heed__bytes *text, heed__bytes *wo
 heed_status heed__split_words(heed_tokenizer *tok, const char *function, heed__bytes *text, bool at_start) {
   splitter s = {.tok = tok, .function = function};
   heed__bytes *words = &tok->words, *next = &tok->words_other;
-  const heed__span whole = {0, text->size};
+  const heed__text_span whole = {0, text->size};
   words->size = 0;
   heed_status status =
       text->size > 0 ? heed__bytes_put(tok->ctx, function, words, &whole, sizeof(whole)) : HEED_OK;
@@ -157,8 +157,8 @@ heed_status heed__split_words(heed_tokenizer *tok, const char *function, heed__b
     s.text = text->data;
     s.out = next;
     next->size = 0;
-    for (size_t w = 0; w < words->size / sizeof(heed__span) && status == HEED_OK; w++)
-      status = split_span(&s, ((const heed__span *)(const void *)words->data)[w]);
+    for (size_t w = 0; w < words->size / sizeof(heed__text_span) && status == HEED_OK; w++)
+      status = split_span(&s, ((const heed__text_span *)(const void *)words->data)[w]);
     const heed__bytes other = *words;
     *words = *next;
     *next = other;

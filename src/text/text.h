@@ -8,13 +8,13 @@
 
 /* ---- Vocabularies (vocabulary.c) ---- */
 
-typedef struct heed__span {
+typedef struct heed__text_span {
   size_t begin, end;
-} heed__span;
+} heed__text_span;
 
 typedef struct heed__vocabulary {
   heed_context *ctx;
-  heed__span *tokens; /* by id, in `text`; begin > end: no token has the id */
+  heed__text_span *tokens; /* by id, in `text`; begin > end: no token has the id */
   int32_t count, used;
   char *text;
   size_t text_used, text_capacity;
@@ -116,7 +116,7 @@ void heed__regex_free(heed__regex *r);
 /** The first match at or after byte `from` of valid UTF-8: *found. Errors: MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__regex_find(heed__regex *r, const char *function, const char *text, size_t size, size_t from,
-                             bool *found, heed__span *match);
+                             bool *found, heed__text_span *match);
 
 /* ---- The pipeline ---- */
 
@@ -210,7 +210,7 @@ struct heed_tokenizer {
   char *prefix, *suffix; /* of pieces within a word, and of the last piece; NULL: none */
   int64_t longest_word;  /* WordPiece: in characters */
   int32_t initial[256];  /* ids of the bytes; -1: none */
-  struct heed__merge {
+  struct heed__pair_merge {
     uint64_t pair; /* left id << 32 | right id */
     uint32_t rank; /* UINT32_MAX: the slot is free */
     int32_t id;
@@ -258,7 +258,7 @@ heed_status heed__added_prepare(heed_tokenizer *tok);
 /** The first added token at or after byte `from`: *found, its index, and the bytes that it takes with the
  * spaces that it strips (lstrip, rstrip), none before `least`. `special`: special ones count, too. */
 void heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, const char *text, size_t size,
-                      size_t *from, size_t least, int32_t *found, heed__span *span);
+                      size_t *from, size_t least, int32_t *found, heed__text_span *span);
 
 /** Reads vocab.json with merges.txt beside it, as GPT-2 has them, and vocab.txt of BERT. (vocab_files.c) */
 HEED_MUST_USE
@@ -290,7 +290,7 @@ heed_status heed__wordpiece_word(heed_tokenizer *tok, const char *function, cons
 /** Replaces the text, in place, by its normalised form. (text_steps.c) */
 HEED_MUST_USE
 heed_status heed__normalize(heed_tokenizer *tok, const char *function, heed__bytes *text);
-/** Divides the text, which steps may change, into words: heed__span in tok->words. (splits.c) */
+/** Divides the text, which steps may change, into words: heed__text_span in tok->words. (splits.c) */
 HEED_MUST_USE
 heed_status heed__split_words(heed_tokenizer *tok, const char *function, heed__bytes *text, bool at_start);
 /** Appends the decoded text of ids. (decode.c) */

@@ -113,7 +113,7 @@ static heed_status replace_matches(heed_tokenizer *tok, const char *function, co
   size_t at = 0;
   for (;;) {
     bool found;
-    heed__span match;
+    heed__text_span match;
     heed_status status = heed__regex_find(step->regex, function, text->data, text->size, at, &found, &match);
     if (status != HEED_OK) return status;
     if (!found) break;

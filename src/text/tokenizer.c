@@ -104,6 +104,12 @@ heed_status heed_tokenizer_load(heed_context *ctx, const char *path, heed_tokeni
            size > 200 ? path + size - 200 : path);
   if (*out != NULL)
     return heed__fail(ctx, HEED_ARGUMENT, "load: *out already holds a result; it must be NULL");
+#if !HEED_UTF8PROC
+  return heed__fail(
+      ctx, HEED_FILE,
+      "%s: this build of heed has no Unicode tables; compile with -DHEED_UTF8PROC=1 and link utf8proc",
+      where);
+#endif
   heed_status status = heed__check_files(ctx, where);
   if (status == HEED_OK && heed__path_kind_of(path) == HEED__NOTHING)
     status = heed__fail(ctx, HEED_FILE, "%s: no such file or folder", where);
@@ -130,9 +136,9 @@ static heed_status put_added(heed_tokenizer *tok, int64_t id) {
 /* Encodes tok->text, which is normalised and without added tokens. */
 static heed_status encode_words(heed_tokenizer *tok, heed__bytes *text, bool at_start) {
   heed_status status = heed__split_words(tok, encode_name, text, at_start);
-  const size_t count = tok->words.size / sizeof(heed__span);
+  const size_t count = tok->words.size / sizeof(heed__text_span);
   for (size_t i = 0; i < count && status == HEED_OK; i++) {
-    const heed__span word = ((const heed__span *)(const void *)tok->words.data)[i];
+    const heed__text_span word = ((const heed__text_span *)(const void *)tok->words.data)[i];
     const char *p = text->data + word.begin;
     if ((i & 0x3ff) == 0x3ff && heed__is_due(&tok->ctx->pace)) return heed__stopped(tok->ctx, encode_name);
     status = tok->model == HEED__BPE
@@ -158,9 +164,9 @@ static heed_status encode_part(heed_tokenizer *tok, const char *part, size_t siz
   size_t at = 0, from = 0;
   while (at < whole.size && status == HEED_OK) {
     int32_t found;
-    heed__span span;
+    heed__text_span span;
     heed__added_find(tok, true, special, whole.data, whole.size, &from, at, &found, &span);
-    if (found < 0) span = (heed__span){whole.size, whole.size};
+    if (found < 0) span = (heed__text_span){whole.size, whole.size};
     text->size = 0;
     status = heed__bytes_put(tok->ctx, encode_name, text, whole.data + at, span.begin - at);
     if (status == HEED_OK && text->size > 0) status = encode_words(tok, text, at_start && at == 0);
@@ -185,9 +191,9 @@ static heed_status encode_text(heed_tokenizer *tok, const char *text, size_t siz
   }
   while (at < size && status == HEED_OK) {
     int32_t found;
-    heed__span span;
+    heed__text_span span;
     heed__added_find(tok, false, special, text, size, &from, at, &found, &span);
-    if (found < 0) span = (heed__span){size, size};
+    if (found < 0) span = (heed__text_span){size, size};
     status = encode_part(tok, text + at, span.begin - at, at == 0, special);
     if (status == HEED_OK && found >= 0) status = put_added(tok, tok->added[found].id);
     at = span.end;

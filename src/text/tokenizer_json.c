@@ -178,7 +178,7 @@ static heed_status read_wordpiece(const json_reader *r, const heed__json_node *m
   return status;
 }
 
-static heed_status read_model(const json_reader *r, const heed__json_node *model) {
+static heed_status read_json_model(const json_reader *r, const heed__json_node *model) {
   const heed__json_node *type = heed__json_get(r->f, model, "type"),
                         *merges = heed__json_get(r->f, model, "merges");
   if (heed__json_is(type, "BPE") || (type == NULL && merges != NULL)) return read_bpe(r, model);
@@ -291,7 +291,7 @@ heed_status heed__tokenizer_read_json(heed_tokenizer *tok, const char *where, co
     status = heed__read_normalizer(tok, where, &f, heed__json_get(&f, root, "normalizer"));
   if (status == HEED_OK)
     status = heed__read_splits(tok, where, &f, heed__json_get(&f, root, "pre_tokenizer"));
-  if (status == HEED_OK) status = read_model(&r, model);
+  if (status == HEED_OK) status = read_json_model(&r, model);
   if (status == HEED_OK) status = read_unknown(&r, model);
   if (status == HEED_OK) status = read_processor(&r, heed__json_get(&f, root, "post_processor"), false);
   if (status == HEED_OK) status = heed__read_decoder(tok, where, &f, heed__json_get(&f, root, "decoder"));

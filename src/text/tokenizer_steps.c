@@ -87,11 +87,11 @@ static heed_status read_behavior(const step_reader *r, const heed__json_node *no
   return refuse_step(r, behavior, "behavior");
 }
 
-typedef heed_status step_reading(const step_reader *r, const heed__json_node *node);
+typedef heed_status read_step_function(const step_reader *r, const heed__json_node *node);
 
 /* A Sequence reads its parts by `read`, under `key`. */
-static heed_status read_parts(const step_reader *r, const heed__json_node *node, const char *key,
-                              step_reading *read) {
+static heed_status read_step_parts(const step_reader *r, const heed__json_node *node, const char *key,
+                                   read_step_function *read) {
   const heed__json_node *parts = heed__json_kind_get(r->f, node, key, HEED__JSON_LIST);
   heed_status status = HEED_OK;
   if (parts == NULL)
@@ -105,10 +105,10 @@ static heed_status read_parts(const step_reader *r, const heed__json_node *node,
   return status;
 }
 
-static heed_status read_steps(const step_reader *r, const heed__json_node *node, const char *key,
-                              step_reading *read) {
+static heed_status read_step_list(const step_reader *r, const heed__json_node *node, const char *key,
+                                  read_step_function *read) {
   if (node == NULL || node->kind == HEED__JSON_NULL) return HEED_OK;
-  return heed__json_is(heed__json_get(r->f, node, "type"), "Sequence") ? read_parts(r, node, key, read)
+  return heed__json_is(heed__json_get(r->f, node, "type"), "Sequence") ? read_step_parts(r, node, key, read)
                                                                        : read(r, node);
 }
 
@@ -129,7 +129,7 @@ static heed_status read_bert_normalizer(const step_reader *r, const heed__json_n
   return status;
 }
 
-static heed_status read_normalizer(const step_reader *r, const heed__json_node *node) {
+static heed_status read_normalizer_step(const step_reader *r, const heed__json_node *node) {
   static const struct {
     const char *name;
     heed__step_kind kind;
@@ -164,7 +164,7 @@ static heed_status read_normalizer(const step_reader *r, const heed__json_node *
 heed_status heed__read_normalizer(heed_tokenizer *tok, const char *where, const heed__json_file *f,
                                   const heed__json_node *node) {
   const step_reader r = {tok, where, "normalizer", f, &tok->normalizers};
-  return read_steps(&r, node, "normalizers", read_normalizer);
+  return read_step_list(&r, node, "normalizers", read_normalizer_step);
 }
 
 /* ---- Splits ---- */
@@ -210,7 +210,7 @@ static heed_status read_byte_level(const step_reader *r, const heed__json_node *
   return heed__regex_compile(r->tok->ctx, r->where, gpt2_pattern, sizeof(gpt2_pattern) - 1, &step->regex);
 }
 
-static heed_status read_split(const step_reader *r, const heed__json_node *node) {
+static heed_status read_split_step(const step_reader *r, const heed__json_node *node) {
   static const char words[] = "\\w+|[^\\w\\s]+";
   const heed__json_node *type = heed__json_get(r->f, node, "type");
   heed__step *step;
@@ -250,12 +250,12 @@ static heed_status read_split(const step_reader *r, const heed__json_node *node)
 heed_status heed__read_splits(heed_tokenizer *tok, const char *where, const heed__json_file *f,
                               const heed__json_node *node) {
   const step_reader r = {tok, where, "pre_tokenizer", f, &tok->splits};
-  return read_steps(&r, node, "pretokenizers", read_split);
+  return read_step_list(&r, node, "pretokenizers", read_split_step);
 }
 
 /* ---- Decoders ---- */
 
-static heed_status read_decoder(const step_reader *r, const heed__json_node *node) {
+static heed_status read_decoder_step(const step_reader *r, const heed__json_node *node) {
   const heed__json_node *type = heed__json_get(r->f, node, "type");
   heed__step *step;
   heed_status status;
@@ -295,5 +295,5 @@ static heed_status read_decoder(const step_reader *r, const heed__json_node *nod
 heed_status heed__read_decoder(heed_tokenizer *tok, const char *where, const heed__json_file *f,
                                const heed__json_node *node) {
   const step_reader r = {tok, where, "decoder", f, &tok->decoders};
-  return read_steps(&r, node, "decoders", read_decoder);
+  return read_step_list(&r, node, "decoders", read_decoder_step);
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define DEEPEST 64
+#define DEEPEST_JSON 64
 
 typedef struct tree_reader {
   const char *where, *start, *p, *end;
@@ -178,7 +178,7 @@ static void read_json_number(tree_reader *r, heed__json_node *node) {
   node->number = tenth_power(value, exponent - fraction) * (negative ? -1 : 1);
 }
 
-static bool take_name(tree_reader *r, const char *name) {
+static bool take_json_word(tree_reader *r, const char *name) {
   const size_t size = strlen(name);
   if ((size_t)(r->end - r->p) < size || memcmp(r->p, name, size) != 0) return false;
   r->p += size;
@@ -200,19 +200,19 @@ static uint32_t read_json_value(tree_reader *r) {
   } else if (c == '-' || (c >= '0' && c <= '9')) {
     node->kind = HEED__JSON_NUMBER;
     read_json_number(r, node);
-  } else if (take_name(r, "true")) {
+  } else if (take_json_word(r, "true")) {
     node->kind = HEED__JSON_BOOLEAN;
     node->number = 1;
-  } else if (take_name(r, "false")) {
+  } else if (take_json_word(r, "false")) {
     node->kind = HEED__JSON_BOOLEAN;
-  } else if (!take_name(r, "null")) {
+  } else if (!take_json_word(r, "null")) {
     r->status = fail_tree(r, "a value is expected");
   }
   return index;
 }
 
 static heed_status read_tree(tree_reader *r) {
-  uint32_t open[DEEPEST], last[DEEPEST]; /* the lists and objects around p, and their last values */
+  uint32_t open[DEEPEST_JSON], last[DEEPEST_JSON]; /* the lists and objects around p, and their last values */
   int depth = 0;
   skip_blanks(r);
   uint32_t index = read_json_value(r);
@@ -221,7 +221,7 @@ static heed_status read_tree(tree_reader *r) {
     heed__json_node *nodes = r->out->nodes;
     const bool opened = nodes[index].kind >= HEED__JSON_LIST;
     if (opened) {
-      if (depth == DEEPEST) return fail_tree(r, "lists and objects are nested too deeply");
+      if (depth == DEEPEST_JSON) return fail_tree(r, "lists and objects are nested too deeply");
       open[depth] = index;
       last[depth++] = 0;
     }

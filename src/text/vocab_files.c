@@ -16,16 +16,17 @@ static heed_status mark_special(heed_tokenizer *tok, const char *const *names, i
 }
 
 /* A line, without its end, from *at on; false after the last. */
-static bool next_line(const char *data, size_t size, size_t *at, heed__span *line) {
+static bool next_line(const char *data, size_t size, size_t *at, heed__text_span *line) {
   if (*at >= size) return false;
   const char *end = memchr(data + *at, '\n', size - *at);
-  *line = (heed__span){*at, end != NULL ? (size_t)(end - data) : size};
+  *line = (heed__text_span){*at, end != NULL ? (size_t)(end - data) : size};
   *at = line->end + 1;
   if (line->end > line->begin && data[line->end - 1] == '\r') line->end--;
   return true;
 }
 
-static heed_status check_utf8(heed_context *ctx, const char *where, const char *data, size_t size) {
+static heed_status check_vocabulary_text(heed_context *ctx, const char *where, const char *data,
+                                         size_t size) {
   size_t wrong;
   const heed_status status = heed__text_check_in_steps(ctx, "load", data, size, &wrong);
   if (status != HEED_OK || wrong == 0) return status;
@@ -35,7 +36,7 @@ static heed_status check_utf8(heed_context *ctx, const char *where, const char *
 static heed_status read_merge_lines(heed_tokenizer *tok, const char *where, const char *data, size_t size) {
   size_t at = 0, lines = 0;
   uint32_t rank = 0;
-  heed__span line;
+  heed__text_span line;
   while (next_line(data, size, &at, &line)) lines++;
   heed_status status = heed__merges_begin(tok, lines);
   for (at = 0, lines = 1; status == HEED_OK && next_line(data, size, &at, &line); lines++) {
@@ -86,7 +87,7 @@ heed_status heed__tokenizer_read_pairs(heed_tokenizer *tok, const char *where, c
   heed__step_add(&tok->decoders, HEED__DECODE_BYTES);
   if (status == HEED_OK) status = heed__regex_compile(ctx, where, pattern, sizeof(pattern) - 1, &step->regex);
   if (status == HEED_OK) status = heed__map_bytes(ctx, merges, &lines);
-  if (status == HEED_OK) status = check_utf8(ctx, where, lines->data, (size_t)lines->numel);
+  if (status == HEED_OK) status = check_vocabulary_text(ctx, where, lines->data, (size_t)lines->numel);
   if (status == HEED_OK) status = read_merge_lines(tok, where, lines->data, (size_t)lines->numel);
   if (status == HEED_OK) status = heed__bpe_prepare(tok);
   if (status == HEED_OK) status = mark_special(tok, special, 1);
@@ -101,14 +102,14 @@ heed_status heed__tokenizer_read_lines(heed_tokenizer *tok, const char *where, c
                                            HEED__LOWERCASE};
   heed_context *ctx = tok->ctx;
   heed_tensor *file = NULL;
-  heed__span line;
+  heed__text_span line;
   size_t at = 0;
   int32_t count = 0;
   heed_status status = heed__map_bytes(ctx, path, &file);
   if (status != HEED_OK) return status;
   const char *data = file->data;
   const size_t size = (size_t)file->numel;
-  status = check_utf8(ctx, where, data, size);
+  status = check_vocabulary_text(ctx, where, data, size);
   while (count < 0x1000000 && next_line(data, size, &at, &line)) count++;
   if (status == HEED_OK) status = heed__vocabulary_begin(&tok->vocabulary, ctx, count, size);
   at = 0;

@@ -38,7 +38,7 @@ heed_status heed__vocabulary_begin(heed__vocabulary *v, heed_context *ctx, int32
     heed__vocabulary_free(v);
     return heed__fail_memory(ctx, "load", tokens + table + bytes);
   }
-  for (int32_t i = 0; i < count; i++) v->tokens[i] = (heed__span){1, 0};
+  for (int32_t i = 0; i < count; i++) v->tokens[i] = (heed__text_span){1, 0};
   memset(v->slots, 0, table);
   heed__quick_key(v->tokens, v->key);
   return HEED_OK;
@@ -55,7 +55,7 @@ void heed__vocabulary_free(heed__vocabulary *v) {
 static uint32_t *slot_of_token(const heed__vocabulary *v, const char *text, size_t size) {
   uint32_t at = (uint32_t)(heed__quick_hash(v->key, text, size) >> 32) & v->mask;
   for (; v->slots[at] > 0; at = (at + 1) & v->mask) {
-    const heed__span *token = &v->tokens[v->slots[at] - 1];
+    const heed__text_span *token = &v->tokens[v->slots[at] - 1];
     if (token->end - token->begin == size && memcmp(v->text + token->begin, text, size) == 0) break;
   }
   return &v->slots[at];
@@ -66,7 +66,7 @@ bool heed__vocabulary_add(heed__vocabulary *v, int32_t id, const char *text, siz
   uint32_t *slot = slot_of_token(v, text, size);
   if (*slot > 0 || v->tokens[id].begin <= v->tokens[id].end) return false;
   memcpy(v->text + v->text_used, text, size);
-  v->tokens[id] = (heed__span){v->text_used, v->text_used + size};
+  v->tokens[id] = (heed__text_span){v->text_used, v->text_used + size};
   v->text_used += size;
   v->used++;
   *slot = (uint32_t)id + 1;

@@ -36,8 +36,8 @@ local function name_special(self, config)
   end
 end
 
---- Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model or vocab.txt, or a folder with one
---- of them. Returns nil and a message if there is none, or for what is not supported.
+--- Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model or vocab.txt, or a folder with
+--- one of them. Returns nil and a message if there is none, or for what is not supported.
 function M.load(path)
   E.check_type(path, "string", "load", "path")
   local kind = files.kind(path)
