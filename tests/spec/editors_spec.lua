@@ -46,7 +46,8 @@ describe("the annotation files", function()
         found[path] = true
       end
     end
-    local expected = { heed = true, ["heed.nn"] = true, ["heed.tokenizers.wordpiece"] = true, ["heed.tokenizers"] = true,
+    local expected = { heed = true, ["heed.nn"] = true, ["heed.tokenizers.wordpiece"] = true,
+      ["heed.tokenizers"] = true,
       ["heed.plot"] = true }
     for name in support.run("ls lua/heed/models").out:gmatch "([%w_]+)%.lua\n" do
       local made = support.read("lua/heed/models/" .. name .. ".lua")

@@ -13,7 +13,8 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "built_in", "attention", "attention_functions",
   "steps", "models", "decoders", "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "load_models", "tokenizers", "mask", "plot", "interpret", "interrupt", "data", "optim",
+  "wordpiece", "bert", "gpt2", "llama", "load_models", "tokenizers", "mask", "plot", "interpret", "interrupt",
+  "data", "optim",
   "progress", "grad", "distributed", "parallel", "context_parallel",
 }
 for _, name in ipairs(FILES) do
