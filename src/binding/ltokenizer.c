@@ -121,11 +121,9 @@ static int size_of_tokenizer(lua_State *L) {
   return 1;
 }
 
-/* special(tokenizer): the texts of the special tokens that allowed_special recognises, a list; nil for a
- * SentencePiece model, which does not list them */
+/* special(tokenizer): the texts of the special tokens that allowed_special recognises, a list */
 static int special_of(lua_State *L) {
   const heed_tokenizer *tok = tokenizer_argument(L, "special");
-  if (tok->spm) return 0;
   lua_createtable(L, tok->added_count, 0);
   lua_Integer count = 0;
   for (int32_t i = 0; i < tok->added_count; i++) {
@@ -139,6 +137,26 @@ static int special_of(lua_State *L) {
   return 1;
 }
 
+/* about(tokenizer): what the file itself says: a table with bos, eos, unk and pad (ids) and chat_template */
+static int about_tokenizer(lua_State *L) {
+  const heed_tokenizer *tok = tokenizer_argument(L, "about");
+  const struct {
+    const char *name;
+    int32_t id;
+  } ids[] = {{"bos", tok->bos}, {"eos", tok->eos}, {"unk", tok->unknown}, {"pad", tok->pad}};
+  lua_createtable(L, 0, 5);
+  for (int i = 0; i < 4; i++) {
+    if (ids[i].id < 0) continue;
+    lua_pushinteger(L, (lua_Integer)ids[i].id + 1);
+    lua_setfield(L, -2, ids[i].name);
+  }
+  if (tok->chat_template) {
+    lua_pushstring(L, tok->chat_template);
+    lua_setfield(L, -2, "chat_template");
+  }
+  return 1;
+}
+
 /* Adds `tokenizer`, the functions, to the library table. */
 void lheed_open_tokenizer(lua_State *L) {
   static const luaL_Reg functions[] = {{"load", load_tokenizer},
@@ -148,6 +166,7 @@ void lheed_open_tokenizer(lua_State *L) {
                                        {"id", id_of},
                                        {"size", size_of_tokenizer},
                                        {"special", special_of},
+                                       {"about", about_tokenizer},
                                        {NULL, NULL}};
   lheed_new_type(L, &tokenizer_type, NULL);
   lheed_add(L, "tokenizer", functions);

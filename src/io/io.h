@@ -123,6 +123,13 @@ bool heed__gguf_integer(const heed__gguf_value *value, int64_t *out);
 bool heed__gguf_number(const heed__gguf_value *value, double *out);
 bool heed__gguf_boolean(const heed__gguf_value *value, bool *out);
 
+/* ---- Sorting (sort.c) ---- */
+
+/** Sorts `count` records of `size` bytes: stable, in O(n log n). Errors: MEMORY, LIMIT, CANCELLED. */
+HEED_MUST_USE
+heed_status heed__sort_records(heed_context *ctx, const char *function, void *records, int64_t count,
+                               size_t size, int (*compare)(const void *a, const void *b));
+
 /* ---- Hashes of text (hash.c) ---- */
 
 /* The state of a hash over a text fed in parts; copies can continue with different parts. */
@@ -166,6 +173,9 @@ size_t heed__text_category(const char *text, size_t size, heed__category *catego
 heed__category heed__category_of(int32_t character);
 /** "Lu", "Ll"…, for 0 to HEED__CATEGORIES - 1. */
 const char *heed__category_name(heed__category category);
+
+/** Bytes of the first extended grapheme cluster. */
+size_t heed__text_grapheme(const char *text, size_t size);
 
 /** Converts to lower case, character by character (σ also at the end of words); out has a capacity of 2 ·
  * size bytes. Returns the number of bytes written. */

@@ -97,6 +97,17 @@ heed__category heed__category_of(int32_t character) {
   return (heed__category)utf8proc_category(character);
 }
 
+size_t heed__text_grapheme(const char *text, size_t size) {
+  int32_t before, after, state = 0;
+  size_t at = size > 0 ? read_character(text, size, &before) : 0;
+  for (size_t length; at < size; at += length) {
+    length = read_character(text + at, size - at, &after);
+    if (length == 0 || utf8proc_grapheme_break_stateful(before, after, &state)) break;
+    before = after;
+  }
+  return at;
+}
+
 const char *heed__category_name(heed__category category) {
   static const char names[][3] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
                                   "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
@@ -221,6 +232,10 @@ heed_status heed__text_decompose(heed_context *ctx, const char *function, const 
 heed__category heed__category_of(int32_t character) {
   (void)character;
   return 0;
+}
+size_t heed__text_grapheme(const char *text, size_t size) {
+  (void)text;
+  return size;
 }
 const char *heed__category_name(heed__category category) {
   (void)category;

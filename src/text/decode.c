@@ -221,12 +221,6 @@ static heed_status run_decoder(decoding *d, const heed__step *step) {
   return status;
 }
 
-static bool is_special(const heed_tokenizer *tok, int64_t id) {
-  for (int32_t i = 0; i < tok->added_count; i++)
-    if (tok->added[i].id == id) return tok->added[i].special;
-  return false;
-}
-
 heed_status heed__decode(heed_tokenizer *tok, const char *function, const int64_t *ids, int64_t count,
                          bool skip_special, heed__bytes *out) {
   decoding d = {.tok = tok, .function = function};
@@ -240,7 +234,7 @@ heed_status heed__decode(heed_tokenizer *tok, const char *function, const int64_
       break;
     }
     if (heed__is_due_at(&tok->ctx->pace, i)) status = heed__stopped(tok->ctx, function);
-    if (status != HEED_OK || (skip_special && is_special(tok, ids[i]))) continue;
+    if (status != HEED_OK || (skip_special && tok->is_added != NULL && tok->is_added[ids[i]] == 2)) continue;
     const size_t begin = d.text_out.size;
     status = put_text(&d, text, size);
     if (status == HEED_OK) status = end_token(&d, begin);

@@ -20,7 +20,7 @@ static bool is_other_space(int32_t c) {
 }
 
 /* L, M, Nd, Nl, Pc, and the letters among symbols */
-static bool is_other_word(int32_t c) {
+bool heed__is_word_character(int32_t c) {
   const uint32_t words = 0x3eu | 0x1c0u | 1u << 9 | 1u << 10 | 1u << 12;
   return (words >> heed__category_of(c) & 1) || (c >= 0x24b6 && c <= 0x24e9) ||
          (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189) ||
@@ -31,7 +31,7 @@ bool heed__class_has(const heed__regex *r, const heed__char_class *class, int32_
   if (c < 128) return class->ascii[c >> 5] >> (c & 31) & 1;
   bool in = class->categories != 0 && (class->categories >> heed__category_of(c) & 1);
   if (!in && (class->space || class->not_space)) in = is_other_space(c) ? class->space : class->not_space;
-  if (!in && (class->word || class->not_word)) in = is_other_word(c) ? class->word : class->not_word;
+  if (!in && (class->word || class->not_word)) in = heed__is_word_character(c) ? class->word : class->not_word;
   const heed__class_range *range = (const heed__class_range *)(const void *)r->ranges.data + class->range;
   for (uint32_t i = 0; i < class->ranges && !in; i++) in = c >= range[i].first && c <= range[i].last;
   return in != class->negated;

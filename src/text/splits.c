@@ -35,7 +35,7 @@ static heed_status next_matched_part(splitter *s, size_t *at, size_t end, heed__
 }
 
 static bool is_punctuation(int32_t c) {
-  const heed__category category = heed__category_of(c);
+  const heed__category category = heed__older_category(c);
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
          (c >= '{' && c <= '~') || (category >= 12 && category <= 18);
 }

@@ -40,6 +40,15 @@ uint64_t heed__quick_hash(const uint64_t key[2], const char *text, size_t size);
 /** Sets a key that the author of a file cannot guess. */
 void heed__quick_key(const void *object, uint64_t key[2]);
 
+/* ---- Unicode of Hugging Face's tokenizers (older_unicode.c) ---- */
+
+/** The category that normalizers and splits by punctuation use, as in tables of Unicode 8 and 9. */
+heed__category heed__older_category(int32_t c);
+/** Whether NFC, NFD, NFKC and NFKD have the character in their tables, if it is in any. */
+bool heed__is_normalised(int32_t c);
+/** Whether \w matches: letters, marks, decimal digits, connectors, joiners. (regex_match.c) */
+bool heed__is_word_character(int32_t c);
+
 /* ---- Byte-level alphabet (alphabet.c) ---- */
 
 /* GPT-2's: each byte is written as a printable character of at most 2 bytes in UTF-8. */
@@ -140,7 +149,8 @@ typedef enum heed__step_kind {
   HEED__PREPEND, /* text */
   HEED__REPLACE, /* regex, text; also a decoder */
   HEED__CLEAN,   /* of BERT: control characters, other spaces */
-  HEED__CHINESE, /* spaces around Chinese characters */
+  HEED__CHINESE,     /* spaces around Chinese characters */
+  HEED__PRECOMPILED, /* charsmap */
   /* splits */
   HEED__SPLIT,             /* regex, behavior, invert */
   HEED__SPLIT_DIGITS,      /* behavior */
@@ -161,6 +171,7 @@ typedef enum heed__step_kind {
 typedef struct heed__step {
   heed__step_kind kind;
   heed__regex *regex;
+  heed__spm *charsmap; /* its charsmap alone is used, which is in `text` */
   heed__behavior behavior;
   bool invert, left, right;
   int first, last; /* of METASPACE: 0 never, 1 first, 2 always */
@@ -195,10 +206,13 @@ typedef struct heed__cached {
 struct heed_tokenizer {
   heed_context *ctx;
   heed__spm *spm; /* a SentencePiece model, which runs its own pipeline; NULL: the rest */
+  heed__spm *unigram;    /* of UNIGRAM: pieces, scores and their trie alone */
+  heed_archive *archive; /* the mapped file that the pieces of spm are in; NULL: none */
 
   heed__vocabulary vocabulary; /* with the added tokens */
   heed__added *added;
   int32_t added_count;
+  uint8_t *is_added; /* by id: 1 added, 2 also special; NULL: none */
   char *added_text;       /* of the normalised ones, in normalised form */
   heed__trie raw, normal; /* indices of added tokens by text: before and after normalisation */
   heed__step_list normalizers, splits, decoders;
@@ -221,7 +235,8 @@ struct heed_tokenizer {
 
   int64_t before[8], after[8]; /* ids of the template */
   int before_count, after_count;
-  int32_t bos, eos, pad;
+  int32_t bos, eos, pad; /* as far as the file names them; -1: none */
+  char *chat_template;   /* of a GGUF file, owned; NULL: none */
 
   heed__bytes ids, text, other, work, words, words_other; /* scratch, kept between calls */
 };
@@ -250,6 +265,28 @@ heed_status heed__read_splits(heed_tokenizer *tok, const char *where, const heed
 HEED_MUST_USE
 heed_status heed__read_decoder(heed_tokenizer *tok, const char *where, const heed__json_file *f,
                                const heed__json_node *node);
+
+/** Reads the vocabulary and the scores of a Unigram model. (tokenizer_unigram.c) */
+HEED_MUST_USE
+heed_status heed__read_unigram(heed_tokenizer *tok, const char *where, const heed__json_file *f,
+                               const heed__json_node *model);
+/** Reads the tokenizer in the metadata of a GGUF file. (tokenizer_gguf.c) */
+HEED_MUST_USE
+heed_status heed__tokenizer_read_gguf(heed_tokenizer *tok, const char *where, const char *path);
+/** The steps, the special tokens and the template of an uncased BERT, whose vocabulary is there.
+ * (vocab_files.c) */
+HEED_MUST_USE
+heed_status heed__tokenizer_set_bert(heed_tokenizer *tok, const char *where);
+/** Adds a splitting step of this pattern. (patterns.c) */
+HEED_MUST_USE
+heed_status heed__add_pattern(heed_tokenizer *tok, const char *where, heed__step_kind kind,
+                              const char *pattern);
+/** Adds the steps of byte-level BPE that llama.cpp names so (tokenizer.ggml.pre): false if it is unknown. */
+HEED_MUST_USE
+heed_status heed__add_named_splits(heed_tokenizer *tok, const char *where, const char *name, size_t size,
+                                   bool *known);
+/** The pattern of GPT-2. */
+extern const char heed__gpt2_pattern[];
 
 /** Completes a tokenizer whose tables are filled: the search for added tokens. Errors: MEMORY, CANCELLED,
  * LIMIT. (added.c) */
@@ -287,6 +324,14 @@ HEED_MUST_USE
 heed_status heed__wordpiece_word(heed_tokenizer *tok, const char *function, const char *text, size_t size,
                                  heed__bytes *ids);
 
+/** Appends the text as the charsmap of a step rewrites it. (precompiled.c) */
+HEED_MUST_USE
+heed_status heed__rewrite_precompiled(heed_tokenizer *tok, const char *function, const heed__step *step,
+                                      const heed__bytes *text, heed__bytes *out);
+/** Reads a charsmap in base64 into a step. (precompiled.c) */
+HEED_MUST_USE
+heed_status heed__read_precompiled(heed_context *ctx, const char *where, const char *text, size_t size,
+                                   heed__step *step);
 /** Replaces the text, in place, by its normalised form. (text_steps.c) */
 HEED_MUST_USE
 heed_status heed__normalize(heed_tokenizer *tok, const char *function, heed__bytes *text);

@@ -28,20 +28,32 @@ static heed_status normalize_run(heed_context *ctx, const char *function, const 
   return status;
 }
 
+/* The end of the characters beyond ASCII from `at` on, before the first that is not normalised: *length is
+ * its length, 0 if there is none. */
+static size_t end_of_run(const heed__bytes *text, size_t at, size_t *length) {
+  int32_t c;
+  for (*length = 0; at < text->size && (text->data[at] & 0x80); at += *length) {
+    *length = heed__text_character(text->data + at, text->size - at, &c);
+    if (!heed__is_normalised(c)) return at;
+  }
+  *length = 0;
+  return at;
+}
+
 static heed_status normalize_unicode(heed_tokenizer *tok, const char *function, const heed__step *step,
                                      const heed__bytes *text, heed__bytes *out) {
   heed_status status = HEED_OK;
   for (size_t at = 0; at < text->size && status == HEED_OK;) {
-    size_t plain = at, stop;
+    size_t plain = at, kept;
     while (plain < text->size && !(text->data[plain] & 0x80)) plain++;
-    stop = plain;
-    while (stop < text->size && (text->data[stop] & 0x80)) stop++;
-    if (plain > at && plain < text->size) plain--; /* marks may follow the last one */
+    const size_t stop = end_of_run(text, plain, &kept);
+    if (plain > at && stop > plain) plain--; /* marks may follow the last one */
     status = heed__bytes_put(tok->ctx, function, out, text->data + at, plain - at);
     if (status == HEED_OK && stop > plain)
       status = normalize_run(tok->ctx, function, step, text->data + plain, stop - plain, &tok->work, out);
+    if (status == HEED_OK) status = heed__bytes_put(tok->ctx, function, out, text->data + stop, kept);
     if (status == HEED_OK && heed__is_due(&tok->ctx->pace)) status = heed__stopped(tok->ctx, function);
-    at = stop;
+    at = stop + kept;
   }
   return status;
 }
@@ -55,7 +67,7 @@ static bool is_chinese(int32_t c) {
 /* What a step that works on single characters makes of one: its bytes, or those of `to`. */
 static size_t change_character(const heed__step *step, int32_t c, const char *text, size_t length,
                                char to[8]) {
-  const uint32_t category = UINT32_C(1) << heed__category_of(c);
+  const uint32_t category = UINT32_C(1) << heed__older_category(c);
   memcpy(to, text, length);
   switch (step->kind) {
   case HEED__LOWERCASE: return heed__text_lower(text, length, to);
@@ -145,6 +157,7 @@ heed_status heed__normalize(heed_tokenizer *tok, const char *function, heed__byt
       if (text->size > 0) status = heed__bytes_put(tok->ctx, function, out, step->text, step->size);
       if (status == HEED_OK) status = heed__bytes_put(tok->ctx, function, out, text->data, text->size);
       break;
+    case HEED__PRECOMPILED: status = heed__rewrite_precompiled(tok, function, step, text, out); break;
     case HEED__REPLACE: status = replace_matches(tok, function, step, text, out); break;
     default: status = change_characters(tok, function, step, text, out); break;
     }

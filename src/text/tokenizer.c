@@ -18,12 +18,16 @@ void heed_tokenizer_free(heed_tokenizer *tok) {
   if (tok == NULL) return;
   heed_context *ctx = tok->ctx;
   heed__spm_free(tok->spm);
+  heed__spm_free(tok->unigram);
+  heed_archive_free(tok->archive);
+  heed__release(ctx, tok->chat_template);
   heed__vocabulary_free(&tok->vocabulary);
   heed__steps_free(ctx, &tok->normalizers);
   heed__steps_free(ctx, &tok->splits);
   heed__steps_free(ctx, &tok->decoders);
   heed__release(ctx, tok->added);
   heed__release(ctx, tok->added_text);
+  heed__release(ctx, tok->is_added);
   heed__release(ctx, (void *)(uintptr_t)tok->raw.units);
   heed__release(ctx, (void *)(uintptr_t)tok->normal.units);
   heed__release(ctx, tok->prefix);
@@ -77,14 +81,15 @@ static heed_status read_tokenizer(heed_tokenizer *tok, const char *where, char p
     memcpy(merges + folder, "merges.txt", 11);
     return heed__tokenizer_read_pairs(tok, where, path, merges);
   }
+  if (path_ends_with(path, ".gguf")) return heed__tokenizer_read_gguf(tok, where, path);
   if (path_ends_with(path, ".json")) return heed__tokenizer_read_json(tok, where, path);
   if (path_ends_with(path, ".model")) return heed__spm_load(tok->ctx, path, &tok->spm);
   if (path_ends_with(path, ".txt")) return heed__tokenizer_read_lines(tok, where, path);
   return heed__fail(tok->ctx, HEED_FILE,
-                    "%s: it must be a folder, tokenizer.json, vocab.json, a .model or vocab.txt", where);
+                    "%s: it must be a folder, tokenizer.json, vocab.json, a .model, a .gguf or vocab.txt", where);
 }
 
-/* A SentencePiece model's template, special tokens and vocabulary. */
+/* The template of a .model file: that of the models that use them. */
 static void describe_spm(heed_tokenizer *tok) {
   const heed__spm *spm = tok->spm;
   tok->bos = spm->bos;
@@ -93,6 +98,21 @@ static void describe_spm(heed_tokenizer *tok) {
   tok->unknown = spm->unknown;
   if (spm->bos >= 0 && spm->kind == HEED__SPM_BPE) tok->before[tok->before_count++] = spm->bos;
   if (spm->eos >= 0 && spm->kind == HEED__SPM_UNIGRAM) tok->after[tok->after_count++] = spm->eos;
+}
+
+/* The control and unknown pieces are special tokens. */
+static heed_status add_control_pieces(heed_tokenizer *tok) {
+  const heed__spm *spm = tok->spm;
+  size_t count = 0;
+  for (int32_t id = 0; id < spm->count; id++)
+    count += spm->pieces[id].type == HEED__PIECE_CONTROL || id == spm->unknown;
+  const size_t bytes = heed__array_bytes(count, sizeof(*tok->added));
+  tok->added = heed__allocate(tok->ctx, bytes);
+  if (tok->added == NULL) return heed__fail_memory(tok->ctx, "load", bytes);
+  for (int32_t id = 0; id < spm->count; id++)
+    if (spm->pieces[id].type == HEED__PIECE_CONTROL || id == spm->unknown)
+      tok->added[tok->added_count++] = (heed__added){.id = id, .special = true};
+  return HEED_OK;
 }
 
 heed_status heed_tokenizer_load(heed_context *ctx, const char *path, heed_tokenizer **out) {
@@ -116,8 +136,9 @@ heed_status heed_tokenizer_load(heed_context *ctx, const char *path, heed_tokeni
   if (status == HEED_OK) status = find_tokenizer(ctx, where, path, found);
   if (status == HEED_OK) status = heed__tokenizer_new(ctx, &tok);
   if (status == HEED_OK) status = read_tokenizer(tok, where, found);
-  if (status == HEED_OK && tok->spm == NULL) status = heed__added_prepare(tok);
-  if (status == HEED_OK && tok->spm != NULL) describe_spm(tok);
+  if (status == HEED_OK && tok->spm != NULL && tok->archive == NULL) describe_spm(tok);
+  if (status == HEED_OK && tok->spm != NULL) status = add_control_pieces(tok);
+  if (status == HEED_OK) status = heed__added_prepare(tok);
   if (status == HEED_OK)
     *out = tok;
   else
@@ -133,6 +154,24 @@ static heed_status put_added(heed_tokenizer *tok, int64_t id) {
   return heed__bytes_put(tok->ctx, encode_name, &tok->ids, &id, sizeof(id));
 }
 
+static heed_status encode_word(heed_tokenizer *tok, const char *text, size_t size) {
+  heed_status status = HEED_OK;
+  switch (tok->model) {
+  case HEED__BPE: return heed__bpe_word(tok, encode_name, text, size, &tok->ids);
+  case HEED__WORDPIECE: return heed__wordpiece_word(tok, encode_name, text, size, &tok->ids);
+  case HEED__WORDLEVEL: {
+    const int32_t id = heed__vocabulary_find(&tok->vocabulary, text, size);
+    return id < 0 && tok->unknown < 0 ? HEED_OK : put_added(tok, id < 0 ? tok->unknown : id);
+  }
+  case HEED__UNIGRAM:
+    tok->work.size = 0;
+    status = heed__unigram_segment(tok->unigram, encode_name, text, size, &tok->work);
+    for (size_t i = 0; i < tok->work.size / sizeof(int32_t) && status == HEED_OK; i++)
+      status = put_added(tok, ((const int32_t *)(const void *)tok->work.data)[i]);
+  }
+  return status;
+}
+
 /* Encodes tok->text, which is normalised and without added tokens. */
 static heed_status encode_words(heed_tokenizer *tok, heed__bytes *text, bool at_start) {
   heed_status status = heed__split_words(tok, encode_name, text, at_start);
@@ -141,10 +180,17 @@ static heed_status encode_words(heed_tokenizer *tok, heed__bytes *text, bool at_
     const heed__text_span word = ((const heed__text_span *)(const void *)tok->words.data)[i];
     const char *p = text->data + word.begin;
     if ((i & 0x3ff) == 0x3ff && heed__is_due(&tok->ctx->pace)) return heed__stopped(tok->ctx, encode_name);
-    status = tok->model == HEED__BPE
-                 ? heed__bpe_word(tok, encode_name, p, word.end - word.begin, &tok->ids)
-                 : heed__wordpiece_word(tok, encode_name, p, word.end - word.begin, &tok->ids);
+    status = encode_word(tok, p, word.end - word.begin);
   }
+  return status;
+}
+
+/* Encodes a text by a SentencePiece model. */
+static heed_status encode_pieces(heed_tokenizer *tok, const char *text, size_t size) {
+  tok->work.size = 0;
+  heed_status status = heed__spm_encode(tok->spm, encode_name, text, size, &tok->work);
+  for (size_t i = 0; i < tok->work.size / sizeof(int32_t) && status == HEED_OK; i++)
+    status = put_added(tok, ((const int32_t *)(const void *)tok->work.data)[i]);
   return status;
 }
 
@@ -154,6 +200,7 @@ static heed_status encode_part(heed_tokenizer *tok, const char *part, size_t siz
   heed__bytes *text = &tok->text;
   heed_status status;
   if (size == 0) return HEED_OK;
+  if (tok->spm != NULL) return encode_pieces(tok, part, size);
   text->size = 0;
   status = heed__bytes_put(tok->ctx, encode_name, text, part, size);
   if (status == HEED_OK) status = heed__normalize(tok, encode_name, text);
@@ -182,13 +229,6 @@ static heed_status encode_part(heed_tokenizer *tok, const char *part, size_t siz
 static heed_status encode_text(heed_tokenizer *tok, const char *text, size_t size, bool special) {
   size_t at = 0, from = 0;
   heed_status status = HEED_OK;
-  if (tok->spm != NULL) {
-    tok->work.size = 0;
-    status = heed__spm_encode(tok->spm, encode_name, text, size, &tok->work);
-    for (size_t i = 0; i < tok->work.size / sizeof(int32_t) && status == HEED_OK; i++)
-      status = put_added(tok, ((const int32_t *)(const void *)tok->work.data)[i]);
-    return status;
-  }
   while (at < size && status == HEED_OK) {
     int32_t found;
     heed__text_span span;
@@ -225,8 +265,25 @@ heed_status heed_tokenizer_encode(heed_tokenizer *tok, const char *text, size_t 
 
 /* ---- Decoding ---- */
 
-/* Without control pieces, for HEED_SKIP_SPECIAL_TOKENS; otherwise they are decoded to nothing as well, as in
- * SentencePiece. */
+/* Decodes by a SentencePiece model, for which control pieces have no text. Without `skip` they are written as
+ * they are, and what follows one is decoded like a text of its own. */
+static heed_status decode_pieces(heed_tokenizer *tok, const int64_t *ids, int64_t count, bool skip,
+                                 heed__bytes *out) {
+  const heed__spm *spm = tok->spm;
+  heed_status status = HEED_OK;
+  if (skip) return heed__spm_decode(spm, "decode", ids, count, out);
+  for (int64_t i = 0, first = 0; i <= count && status == HEED_OK; i++) {
+    const bool inside = i < count && ids[i] >= 0 && ids[i] < spm->count;
+    const heed__piece *piece = inside ? &spm->pieces[ids[i]] : NULL;
+    if (i < count && (piece == NULL || piece->type != HEED__PIECE_CONTROL)) continue;
+    status = heed__spm_decode(spm, "decode", ids + first, i - first, out);
+    if (status == HEED_OK && piece != NULL)
+      status = heed__bytes_put(tok->ctx, "decode", out, piece->text, piece->size);
+    first = i + 1;
+  }
+  return status;
+}
+
 heed_status heed_tokenizer_decode(heed_tokenizer *tok, const int64_t *ids, int64_t count, unsigned flags,
                                   const char **text, size_t *bytes) {
   heed_context *ctx = tok != NULL ? tok->ctx : NULL;
@@ -235,9 +292,9 @@ heed_status heed_tokenizer_decode(heed_tokenizer *tok, const int64_t *ids, int64
     return heed__fail(ctx, HEED_ARGUMENT, "decode: ids must be a list of %lld ids", (long long)count);
   heed__bytes *out = &tok->text;
   out->size = 0;
-  heed_status status = tok->spm != NULL ? heed__spm_decode(tok->spm, "decode", ids, count, out)
-                                        : heed__decode(tok, "decode", ids, count,
-                                                       (flags & HEED_SKIP_SPECIAL_TOKENS) != 0, out);
+  const bool skip = (flags & HEED_SKIP_SPECIAL_TOKENS) != 0;
+  heed_status status = tok->spm != NULL ? decode_pieces(tok, ids, count, skip, out)
+                                        : heed__decode(tok, "decode", ids, count, skip, out);
   if (status == HEED_OK) status = heed__bytes_put(ctx, "decode", out, "", 1);
   if (status != HEED_OK) return status;
   *text = out->data;

@@ -40,6 +40,12 @@ static heed_status measure_tokens(const json_reader *r, const heed__json_node *v
   *count = 0;
   *bytes = 0;
   for (const heed__json_node *node = first_node(r, vocab); node != NULL; node = next_node(r, node)) {
+    if (vocab->kind == HEED__JSON_LIST) { /* of Unigram: pieces in order of their ids */
+      const heed__json_node *text = node->kind == HEED__JSON_LIST ? first_node(r, node) : NULL;
+      *bytes += text != NULL ? text->size : 0;
+      if (++*count == MOST_TOKENS) return fail_json(r, "too many pieces in", "vocab", 5);
+      continue;
+    }
     if (!read_id(node, &id))
       return fail_json(r, "the id is not an integer from 0 to 16777215: that of the token", node->key,
                        node->key_size);
@@ -66,7 +72,9 @@ static heed_status read_added(const json_reader *r, const heed__json_node *added
   heed__vocabulary *v = &tok->vocabulary;
   const size_t bytes = heed__array_bytes(added->size, sizeof(*tok->added));
   tok->added = heed__allocate(r->ctx, bytes);
-  if (tok->added == NULL) return heed__fail_memory(r->ctx, "load", bytes);
+  tok->is_added = heed__allocate(r->ctx, (size_t)v->count + 1);
+  if (tok->added == NULL || tok->is_added == NULL) return heed__fail_memory(r->ctx, "load", bytes);
+  memset(tok->is_added, 0, (size_t)v->count + 1);
   for (const heed__json_node *node = first_node(r, added); node != NULL; node = next_node(r, node)) {
     const heed__json_node *text = heed__json_get(r->f, node, "content");
     int32_t id = 0;
@@ -74,8 +82,8 @@ static heed_status read_added(const json_reader *r, const heed__json_node *added
     if (heed__vocabulary_find(v, text->text, text->size) != id &&
         !heed__vocabulary_add(v, id, text->text, text->size))
       return fail_json(r, "the id or the text of an added token is there twice:", text->text, text->size);
-    for (int32_t i = 0; i < tok->added_count; i++)
-      if (tok->added[i].id == id) return fail_json(r, "duplicate added token", text->text, text->size);
+    if (tok->is_added[id]) return fail_json(r, "duplicate added token", text->text, text->size);
+    tok->is_added[id] = 1;
     heed__added *a = &tok->added[tok->added_count++];
     *a = (heed__added){.id = id,
                        .special = heed__json_flag(r->f, node, "special", false),
@@ -87,15 +95,18 @@ static heed_status read_added(const json_reader *r, const heed__json_node *added
   return HEED_OK;
 }
 
-static heed_status read_vocabulary(const json_reader *r, const heed__json_node *vocab,
-                                   const heed__json_node *added) {
+static heed_status read_vocabulary(const json_reader *r, const heed__json_node *model,
+                                   const heed__json_node *vocab, const heed__json_node *added) {
   int32_t count, id = 0;
   size_t bytes;
   heed_status status = measure_tokens(r, vocab, added, &count, &bytes);
   if (status == HEED_OK) status = heed__vocabulary_begin(&r->tok->vocabulary, r->ctx, count, bytes);
+  if (status == HEED_OK && vocab->kind == HEED__JSON_LIST)
+    status = heed__read_unigram(r->tok, r->where, r->f, model);
   if (status != HEED_OK) return status;
   int64_t step = 0;
-  for (const heed__json_node *node = first_node(r, vocab); node != NULL; node = next_node(r, node)) {
+  for (const heed__json_node *node = vocab->kind == HEED__JSON_OBJECT ? first_node(r, vocab) : NULL;
+       node != NULL; node = next_node(r, node)) {
     read_id(node, &id);
     if (!heed__vocabulary_add(&r->tok->vocabulary, id, node->key, node->key_size))
       return fail_json(r, "duplicate token, or another token has the same id:", node->key, node->key_size);
@@ -183,9 +194,19 @@ static heed_status read_json_model(const json_reader *r, const heed__json_node *
                         *merges = heed__json_get(r->f, model, "merges");
   if (heed__json_is(type, "BPE") || (type == NULL && merges != NULL)) return read_bpe(r, model);
   if (heed__json_is(type, "WordPiece")) return read_wordpiece(r, model);
+  if (heed__json_is(type, "Unigram") || r->tok->unigram != NULL) {
+    if (r->tok->unigram != NULL && !r->tok->byte_level) return HEED_OK;
+    return heed__fail(r->ctx, HEED_FILE, "%s: Unigram %s", r->where,
+                      r->tok->byte_level ? "with ByteLevel is not supported" : "lacks its list 'vocab'");
+  }
+  if (heed__json_is(type, "WordLevel")) {
+    r->tok->model = HEED__WORDLEVEL;
+    if (!r->tok->byte_level) return HEED_OK;
+    return heed__fail(r->ctx, HEED_FILE, "%s: WordLevel with ByteLevel is not supported", r->where);
+  }
   if (type != NULL && type->kind == HEED__JSON_STRING)
-    return heed__fail(r->ctx, HEED_FILE, "%s: the model '%.*s' is not supported; it must be BPE or WordPiece",
-                      r->where, (int)(type->size < 40 ? type->size : 40), type->text);
+    return heed__fail(r->ctx, HEED_FILE, "%s: the model '%.*s' is not supported; it must be BPE, WordPiece, Unigram or WordLevel", r->where,
+                      (int)(type->size < 40 ? type->size : 40), type->text);
   return heed__fail(r->ctx, HEED_FILE, "%s: the model lacks its type", r->where);
 }
 
@@ -273,20 +294,14 @@ heed_status heed__tokenizer_read_json(heed_tokenizer *tok, const char *where, co
   if (status != HEED_OK) return status;
   const json_reader r = {tok, tok->ctx, where, &f};
   const heed__json_node *root = heed__json_at(&f, 1), *model = heed__json_get(&f, root, "model"),
-                        *vocab = heed__json_kind_get(&f, model, "vocab", HEED__JSON_OBJECT),
-                        *type = heed__json_get(&f, model, "type");
+                        *vocab = heed__json_get(&f, model, "vocab");
   if (model == NULL || model->kind != HEED__JSON_OBJECT) {
     status = heed__fail(tok->ctx, HEED_FILE, "%s: it is no tokenizer.json: 'model' is missing", where);
-  } else if (vocab == NULL) {
-    status = heed__json_is(type, "Unigram")
-                 ? heed__fail(tok->ctx, HEED_FILE,
-                              "%s: the model 'Unigram' is not supported in tokenizer.json; load the "
-                              "SentencePiece .model of the same folder",
-                              where)
-                 : heed__fail(tok->ctx, HEED_FILE, "%s: the model lacks the object 'vocab'", where);
+  } else if (vocab == NULL || (vocab->kind != HEED__JSON_OBJECT && vocab->kind != HEED__JSON_LIST)) {
+    status = heed__fail(tok->ctx, HEED_FILE, "%s: the model lacks 'vocab', an object or a list", where);
   }
   if (status == HEED_OK)
-    status = read_vocabulary(&r, vocab, heed__json_kind_get(&f, root, "added_tokens", HEED__JSON_LIST));
+    status = read_vocabulary(&r, model, vocab, heed__json_kind_get(&f, root, "added_tokens", HEED__JSON_LIST));
   if (status == HEED_OK)
     status = heed__read_normalizer(tok, where, &f, heed__json_get(&f, root, "normalizer"));
   if (status == HEED_OK)

@@ -20,6 +20,7 @@ heed__step *heed__step_add(heed__step_list *list, heed__step_kind kind) {
 void heed__steps_free(heed_context *ctx, heed__step_list *list) {
   for (int i = 0; i < list->count; i++) {
     heed__regex_free(list->step[i].regex);
+    heed__spm_free(list->step[i].charsmap);
     heed__release(ctx, list->step[i].text);
   }
   list->count = 0;
@@ -141,7 +142,8 @@ static heed_status read_normalizer_step(const step_reader *r, const heed__json_n
                {"StripAccents", HEED__STRIP_ACCENTS},
                {"Strip", HEED__STRIP},
                {"Prepend", HEED__PREPEND},
-               {"Replace", HEED__REPLACE}};
+               {"Replace", HEED__REPLACE},
+               {"Precompiled", HEED__PRECOMPILED}};
   const heed__json_node *type = heed__json_get(r->f, node, "type");
   if (heed__json_is(type, "BertNormalizer")) return read_bert_normalizer(r, node);
   for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
@@ -152,6 +154,12 @@ static heed_status read_normalizer_step(const step_reader *r, const heed__json_n
     step->left = plain[i].kind != HEED__STRIP || heed__json_flag(r->f, node, "strip_left", true);
     step->right = heed__json_flag(r->f, node, "strip_right", true);
     if (plain[i].kind == HEED__PREPEND) status = read_step_text(r, node, "prepend", step);
+    if (plain[i].kind == HEED__PRECOMPILED) {
+      const heed__json_node *map =
+          heed__json_kind_get(r->f, node, "precompiled_charsmap", HEED__JSON_STRING);
+      if (map == NULL) return refuse_step(r, type, "step without its charsmap");
+      return heed__read_precompiled(r->tok->ctx, r->where, map->text, map->size, step);
+    }
     if (plain[i].kind == HEED__REPLACE) {
       status = read_pattern(r, node, step);
       if (status == HEED_OK) status = read_step_text(r, node, "content", step);
@@ -168,9 +176,6 @@ heed_status heed__read_normalizer(heed_tokenizer *tok, const char *where, const 
 }
 
 /* ---- Splits ---- */
-
-static const char gpt2_pattern[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 /* "always", "first" or "never"; older files have add_prefix_space instead. */
 static heed_status read_scheme(const step_reader *r, const heed__json_node *node, int *out) {
@@ -207,7 +212,8 @@ static heed_status read_byte_level(const step_reader *r, const heed__json_node *
   r->tok->byte_level = true;
   step->left = heed__json_flag(r->f, node, "add_prefix_space", true);
   if (!heed__json_flag(r->f, node, "use_regex", true)) return HEED_OK;
-  return heed__regex_compile(r->tok->ctx, r->where, gpt2_pattern, sizeof(gpt2_pattern) - 1, &step->regex);
+  return heed__regex_compile(r->tok->ctx, r->where, heed__gpt2_pattern, strlen(heed__gpt2_pattern),
+                             &step->regex);
 }
 
 static heed_status read_split_step(const step_reader *r, const heed__json_node *node) {

@@ -56,8 +56,6 @@ static heed_status read_merge_lines(heed_tokenizer *tok, const char *where, cons
 
 heed_status heed__tokenizer_read_pairs(heed_tokenizer *tok, const char *where, const char *vocab,
                                        const char *merges) {
-  static const char pattern[] =
-      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
   static const char *const special[] = {"<|endoftext|>"};
   heed_context *ctx = tok->ctx;
   heed__json_file f;
@@ -83,9 +81,8 @@ heed_status heed__tokenizer_read_pairs(heed_tokenizer *tok, const char *where, c
           where, (unsigned long)root->size - 1, (int)(node->key_size < 80 ? node->key_size : 80), node->key);
   }
   tok->byte_level = true;
-  heed__step *step = heed__step_add(&tok->splits, HEED__SPLIT_BYTES);
   heed__step_add(&tok->decoders, HEED__DECODE_BYTES);
-  if (status == HEED_OK) status = heed__regex_compile(ctx, where, pattern, sizeof(pattern) - 1, &step->regex);
+  if (status == HEED_OK) status = heed__add_pattern(tok, where, HEED__SPLIT_BYTES, heed__gpt2_pattern);
   if (status == HEED_OK) status = heed__map_bytes(ctx, merges, &lines);
   if (status == HEED_OK) status = check_vocabulary_text(ctx, where, lines->data, (size_t)lines->numel);
   if (status == HEED_OK) status = read_merge_lines(tok, where, lines->data, (size_t)lines->numel);
@@ -96,10 +93,32 @@ heed_status heed__tokenizer_read_pairs(heed_tokenizer *tok, const char *where, c
   return status;
 }
 
-heed_status heed__tokenizer_read_lines(heed_tokenizer *tok, const char *where, const char *path) {
+heed_status heed__tokenizer_set_bert(heed_tokenizer *tok, const char *where) {
   static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   static const heed__step_kind normal[] = {HEED__CLEAN, HEED__CHINESE, HEED__NFD, HEED__STRIP_ACCENTS,
                                            HEED__LOWERCASE};
+  heed_context *ctx = tok->ctx;
+  for (int i = 0; i < 5; i++) heed__step_add(&tok->normalizers, normal[i]);
+  heed__step_add(&tok->splits, HEED__SPLIT_SPACE)->behavior = HEED__REMOVED;
+  heed__step_add(&tok->splits, HEED__SPLIT_PUNCTUATION);
+  heed__step *step = heed__step_add(&tok->decoders, HEED__DECODE_WORDPIECE);
+  step->left = true;
+  step->size = 2;
+  heed_status status = heed__text_copy(ctx, "##", 2, &step->text);
+  if (status == HEED_OK) status = heed__text_copy(ctx, "##", 2, &tok->prefix);
+  tok->model = HEED__WORDPIECE;
+  tok->longest_word = 100;
+  if (status == HEED_OK) status = mark_special(tok, special, 5);
+  tok->unknown = heed__vocabulary_find(&tok->vocabulary, "[UNK]", 5);
+  tok->before[0] = heed__vocabulary_find(&tok->vocabulary, "[CLS]", 5);
+  tok->after[0] = heed__vocabulary_find(&tok->vocabulary, "[SEP]", 5);
+  tok->before_count = tok->after_count = 1;
+  if (status == HEED_OK && (tok->unknown < 0 || tok->before[0] < 0 || tok->after[0] < 0))
+    status = heed__fail(ctx, HEED_FILE, "%s: the vocabulary lacks [UNK], [CLS] or [SEP]", where);
+  return status;
+}
+
+heed_status heed__tokenizer_read_lines(heed_tokenizer *tok, const char *where, const char *path) {
   heed_context *ctx = tok->ctx;
   heed_tensor *file = NULL;
   heed__text_span line;
@@ -121,24 +140,7 @@ heed_status heed__tokenizer_read_lines(heed_tokenizer *tok, const char *where, c
     else if (heed__is_due_at(&ctx->pace, id))
       status = heed__stopped(ctx, "load");
   }
-  for (int i = 0; i < 5; i++) heed__step_add(&tok->normalizers, normal[i]);
-  heed__step *step = heed__step_add(&tok->splits, HEED__SPLIT_SPACE);
-  step->behavior = HEED__REMOVED;
-  heed__step_add(&tok->splits, HEED__SPLIT_PUNCTUATION);
-  step = heed__step_add(&tok->decoders, HEED__DECODE_WORDPIECE);
-  step->left = true;
-  if (status == HEED_OK) status = heed__text_copy(ctx, "##", 2, &step->text);
-  step->size = 2;
-  if (status == HEED_OK) status = heed__text_copy(ctx, "##", 2, &tok->prefix);
-  tok->model = HEED__WORDPIECE;
-  tok->longest_word = 100;
-  if (status == HEED_OK) status = mark_special(tok, special, 5);
-  tok->unknown = heed__vocabulary_find(&tok->vocabulary, "[UNK]", 5);
-  tok->before[0] = heed__vocabulary_find(&tok->vocabulary, "[CLS]", 5);
-  tok->after[0] = heed__vocabulary_find(&tok->vocabulary, "[SEP]", 5);
-  tok->before_count = tok->after_count = 1;
-  if (status == HEED_OK && (tok->unknown < 0 || tok->before[0] < 0 || tok->after[0] < 0))
-    status = heed__fail(ctx, HEED_FILE, "%s: the vocabulary lacks [UNK], [CLS] or [SEP]", where);
+  if (status == HEED_OK) status = heed__tokenizer_set_bert(tok, where);
   heed_tensor_free(file);
   return status;
 }

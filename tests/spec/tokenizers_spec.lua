@@ -110,7 +110,7 @@ describe("a tokenizer from tokenizer.json", function()
     assert.truthy(pattern("\\\\p{Greek}"):find("a property other than a general category", 1, true))
     assert.truthy(pattern("(a"):find("a group without an end", 1, true))
     assert.truthy(problem_of(BPE:format("null", '{"type": "Nmt"}', "")):find("normalizer step 'Nmt'", 1, true))
-    assert.truthy(problem_of('{"model": {"type": "WordLevel", "vocab": {"a": 0}}}'):find("'WordLevel'", 1, true))
+    assert.truthy(problem_of('{"model": {"type": "Morse", "vocab": {"a": 0}}}'):find("'Morse'", 1, true))
   end)
 
   it("refuses damaged files", function()

@@ -24,9 +24,11 @@ local function config_of(path)
   return config
 end
 
---- Sets bos_token_id, eos_token_id and so on, by the names in tokenizer_config.json or by the usual ones.
-local function name_special(self, config)
+--- Sets bos_token_id, eos_token_id and so on: as the file itself says, by the names in tokenizer_config.json, or by the
+--- usual ones.
+local function name_special(self, config, about)
   for _, name in ipairs(NAMED) do
+    self[name .. "_token_id"] = about[name]
     local given = config[name .. "_token"]
     if type(given) == "table" and not E.is_module(given) then given = given.content end
     local candidates = type(given) == "string" and { given } or USUAL[name]
@@ -36,27 +38,29 @@ local function name_special(self, config)
   end
 end
 
---- Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model or vocab.txt, or a folder with
---- one of them. Returns nil and a message if there is none, or for what is not supported.
+--- Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model, vocab.txt or the tokenizer in a
+--- .gguf, or a folder with one of them. Returns nil and a message if there is none, or for what is not supported.
 function M.load(path)
   E.check_type(path, "string", "load", "path")
   local kind = files.kind(path)
   local folder = kind == "directory" and path:gsub("/$", "") .. "/" or path:match "^.*/" or ""
   local file, problem = tokenizer.load(path)
   if not file then return nil, problem end
-  local config
-  config, problem = config_of(folder .. "tokenizer_config.json")
-  if not config then return nil, problem end
+  local about, config = tokenizer.about(file), {}
+  if not path:find "%.gguf$" then -- what lies beside a .gguf may belong to another model
+    config, problem = config_of(folder .. "tokenizer_config.json")
+    if not config then return nil, problem end
+  end
   local self = setmetatable({ file = file, vocab_size = tokenizer.size(file) }, metatable)
-  name_special(self, config)
+  name_special(self, config, about)
   for _, name in ipairs(NAMED) do
     local id = self[name .. "_token_id"]
     if id then self[name .. "_token"] = tokenizer.token(file, id) end
   end
   self.special_tokens = tokenizer.special(file)
-  local template = config.chat_template
+  local template = config.chat_template or about.chat_template
   if type(template) == "string" then self.chat_template = template end
-  if not template and files.kind(folder .. "chat_template.jinja") == "file" then
+  if not template and not path:find "%.gguf$" and files.kind(folder .. "chat_template.jinja") == "file" then
     self.chat_template, problem = files.text(folder .. "chat_template.jinja")
     if not self.chat_template then return nil, problem end
   end
