@@ -3,9 +3,11 @@
  * file. */
 #include "text.h"
 
+#include <math.h>
 #include <string.h>
 
-#define DEEPEST_JSON 64
+#define DEEPEST_JSON  64
+#define MOST_EXPONENT 100000
 
 typedef struct tree_reader {
   const char *where, *start, *p, *end;
@@ -140,42 +142,49 @@ static const char *read_json_string(tree_reader *r, uint32_t *size) {
   return text;
 }
 
-static bool take_digits(tree_reader *r, double *value, int *count) {
+/* The digits of a number, without the point: those that fit, and the exponent of the last one. */
+typedef struct decimal {
+  uint64_t digits;
+  int exponent;
+  bool full;
+} decimal;
+
+static bool take_digits(tree_reader *r, decimal *d, bool fraction) {
   const char *start = r->p;
-  for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++) *value = *value * 10 + (*r->p - '0');
-  *count = r->p - start < 400 ? (int)(r->p - start) : 400;
+  for (; r->p < r->end && *r->p >= '0' && *r->p <= '9'; r->p++) {
+    const unsigned digit = (unsigned)(*r->p - '0');
+    d->full = d->full || d->digits > (UINT64_MAX - digit) / 10;
+    if (!d->full) d->digits = d->digits * 10 + digit;
+    if (fraction != d->full && d->exponent > -MOST_EXPONENT && d->exponent < MOST_EXPONENT)
+      d->exponent += fraction ? -1 : 1;
+  }
   return r->p > start;
 }
 
-static double tenth_power(double value, int exponent) {
-  double power = 1;
-  for (int i = 0; i < (exponent < 0 ? -exponent : exponent) && i < 400; i++) power *= 10;
-  return exponent < 0 ? value / power : value * power;
-}
-
-/* Exact for integers below 2^53; the last bits of fractions may differ from strtod's. */
+/* The double is rounded as by serde_json, which tokenizers uses: the digits, divided by a power of ten. Exact
+ * for integers below 2^53. */
 static void read_json_number(tree_reader *r, heed__json_node *node) {
-  double value = 0;
-  int digits = 0, fraction = 0;
+  decimal d = {0}, power = {0};
   const bool negative = r->p < r->end && *r->p == '-';
   if (negative) r->p++;
-  bool valid = take_digits(r, &value, &digits);
+  bool valid = take_digits(r, &d, false);
   if (valid && r->p < r->end && *r->p == '.') {
     r->p++;
-    valid = take_digits(r, &value, &fraction);
+    valid = take_digits(r, &d, true);
   }
-  int exponent = 0;
   if (valid && r->p < r->end && (*r->p == 'e' || *r->p == 'E')) {
-    double power = 0;
     r->p++;
     const bool down = r->p < r->end && *r->p == '-';
     if (r->p < r->end && (*r->p == '-' || *r->p == '+')) r->p++;
-    valid = take_digits(r, &power, &digits);
-    exponent = power < 400 ? (int)power : 400;
-    if (down) exponent = -exponent;
+    valid = take_digits(r, &power, false);
+    const int shift = power.full || power.digits > MOST_EXPONENT ? MOST_EXPONENT : (int)power.digits;
+    d.exponent += down ? -shift : shift;
   }
   if (!valid) r->status = fail_tree(r, "a digit is expected");
-  node->number = tenth_power(value, exponent - fraction) * (negative ? -1 : 1);
+  double value = (double)d.digits;
+  for (; d.exponent < -308 && value != 0; d.exponent += 308) value /= 1e308;
+  const double scale = pow(10, d.exponent < -308 ? 0 : d.exponent < 0 ? -d.exponent : d.exponent);
+  node->number = (d.exponent < 0 ? value / scale : value * scale) * (negative ? -1 : 1);
 }
 
 static bool take_json_word(tree_reader *r, const char *name) {
