@@ -142,6 +142,7 @@ static heed_status read_gguf_bytes(const gguf_tokens *g) {
   const size_t size = pre != NULL && pre->type == HEED__GGUF_STRING ? (size_t)pre->count : 7;
   bool known;
   tok->byte_level = true;
+  tok->unknown = -1; /* bytes that are no tokens are left out, as in tokenizers and llama.cpp */
   heed_status status = heed__add_named_splits(tok, g->where, name, size, &known);
   if (status == HEED_OK && !known)
     status = heed__fail(g->ctx, HEED_FILE, "%s: the splitting rule '%.*s' (%s) is not supported", g->where,
