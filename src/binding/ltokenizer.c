@@ -31,6 +31,16 @@ static int load_tokenizer(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* Copies the result of the last call to a userdata, which is pushed; NULL: it is gone, because a finalizer
+ * that ran meanwhile has used the tokenizer. */
+static void *copy_result(lua_State *L, const heed_tokenizer *tok, const void *result, size_t bytes) {
+  const uint64_t calls = tok->calls;
+  void *own = lua_newuserdatauv(L, bytes + 1, 0);
+  if (tok->calls != calls) return NULL;
+  if (bytes > 0) memcpy(own, result, bytes);
+  return own;
+}
+
 static int push_ids(lua_State *L, heed_context *ctx, const int64_t *ids, int64_t count) {
   lua_createtable(L, count < 1 << 20 ? (int)count : 1 << 20, 0);
   for (int64_t i = 0; i < count; i++) {
@@ -52,11 +62,12 @@ static int encode_with(lua_State *L) {
   const char *text = lua_tolstring(L, 2, &size);
   const unsigned flags =
       (lua_toboolean(L, 3) ? HEED_ADD_SPECIAL_TOKENS : 0u) | (lua_toboolean(L, 4) ? HEED_ALLOW_SPECIAL : 0u);
-  LHEED_TRY(L, heed_tokenizer_encode(tok, text, size, flags, &ids, &count));
-  /* Finalizers that run meanwhile may encode: the ids are copied first. */
-  int64_t *own = lua_newuserdatauv(L, heed__array_bytes((uint64_t)count, sizeof *own) + 1, 0);
-  LHEED_TRY(L, heed_tokenizer_encode(tok, text, size, flags, &ids, &count));
-  if (count > 0) memcpy(own, ids, (size_t)count * sizeof *own);
+  const int64_t *own;
+  do {
+    lua_settop(L, 4);
+    LHEED_TRY(L, heed_tokenizer_encode(tok, text, size, flags, &ids, &count));
+    own = copy_result(L, tok, ids, heed__array_bytes((uint64_t)count, sizeof *ids));
+  } while (!own);
   return push_ids(L, ctx, own, count);
 }
 
@@ -69,6 +80,7 @@ static int decode_with(lua_State *L) {
   if (!lua_istable(L, 2)) return lheed_bad_argument(L, 2, "decode", "ids", "a list of ids");
   const lua_Unsigned count = lheed_own_list(L, 2, "decode");
   int64_t *ids = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *ids) + 1, 0);
+  const int top = lua_gettop(L);
   const int64_t most = heed_tokenizer_size(tok);
   for (lua_Unsigned i = 0; i < count; i++) {
     if ((i & 0xfff) == 0xfff) lheed_check_cancel_of(L, ctx, "decode");
@@ -84,8 +96,13 @@ static int decode_with(lua_State *L) {
     lua_pop(L, 1);
   }
   const unsigned flags = lua_toboolean(L, 3) ? HEED_SKIP_SPECIAL_TOKENS : 0u;
-  LHEED_TRY(L, heed_tokenizer_decode(tok, ids, (int64_t)count, flags, &text, &size));
-  lua_pushlstring(L, text, size);
+  const char *own;
+  do {
+    lua_settop(L, top);
+    LHEED_TRY(L, heed_tokenizer_decode(tok, ids, (int64_t)count, flags, &text, &size));
+    own = copy_result(L, tok, text, size);
+  } while (!own);
+  lua_pushlstring(L, own, size);
   return 1;
 }
 

@@ -238,6 +238,7 @@ struct heed_tokenizer {
   int32_t bos, eos, pad; /* as far as the file names them; -1: none */
   char *chat_template;   /* of a GGUF file, owned; NULL: none */
 
+  uint64_t calls; /* of encode and decode: a result in memory of the tokenizer is that of the last one */
   heed__bytes ids, text, other, work, words, words_other; /* scratch, kept between calls */
 };
 

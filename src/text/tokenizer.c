@@ -251,6 +251,7 @@ heed_status heed_tokenizer_encode(heed_tokenizer *tok, const char *text, size_t 
   if (status == HEED_OK && wrong > 0)
     status = heed__fail(ctx, HEED_ARGUMENT, "encode: text is not valid UTF-8 at byte %llu",
                         (unsigned long long)wrong);
+  tok->calls++;
   tok->ids.size = 0;
   for (int i = 0; i < tok->before_count && (flags & HEED_ADD_SPECIAL_TOKENS) && status == HEED_OK; i++)
     status = put_added(tok, tok->before[i]);
@@ -291,6 +292,7 @@ heed_status heed_tokenizer_decode(heed_tokenizer *tok, const int64_t *ids, int64
   if (count < 0 || (count > 0 && ids == NULL))
     return heed__fail(ctx, HEED_ARGUMENT, "decode: ids must be a list of %lld ids", (long long)count);
   heed__bytes *out = &tok->text;
+  tok->calls++;
   out->size = 0;
   const bool skip = (flags & HEED_SKIP_SPECIAL_TOKENS) != 0;
   heed_status status = tok->spm != NULL ? decode_pieces(tok, ids, count, skip, out)
