@@ -2,8 +2,9 @@
 --
 --   build/heed scripts/dev/tokenize_lines.lua TOKENIZER LINES
 --
--- LINES has one text in each line, as hexadecimal digits. For each it prints the ids without and with the template, those
--- with special tokens, and, as hexadecimal digits, the decoded text of the last ones, with and without special tokens.
+-- LINES has one text in each line, as hexadecimal digits. For each it prints the ids without and with the template,
+-- those with special tokens, and, as hexadecimal digits, the decoded text of the last ones, with and without special
+-- tokens.
 -- Ids count from 0 here, as in the file.
 
 local heed = require "heed"

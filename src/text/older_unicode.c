@@ -1,6 +1,6 @@
 /* Characters that Hugging Face's tokenizers treat differently from current Unicode: its tables are in part
- * those of Unicode 8 and 9, so later characters, including marks and punctuation, are unknown letters. Made by
- * scripts/dev/make_older_unicode.py, with tokenizers 0.23.3 and Unicode 18.0.0. */
+ * those of Unicode 8 and 9, so later characters, including marks and punctuation, are unknown letters. Made
+ * by scripts/dev/make_older_unicode.py, with tokenizers 0.23.3 and Unicode 18.0.0. */
 #include "text.h"
 
 typedef struct older_range {

@@ -27,8 +27,8 @@ heed_status heed__rewrite_precompiled(heed_tokenizer *tok, const char *function,
     for (size_t i = 0, length; i < cluster && status == HEED_OK; i += length) {
       length = whole ? cluster : heed__utf8_length(p[i]);
       const char *to = replacement_of(step->charsmap, p + i, length);
-      status = heed__bytes_put(tok->ctx, function, out, to != NULL ? to : p + i,
-                               to != NULL ? strlen(to) : length);
+      status =
+          heed__bytes_put(tok->ctx, function, out, to != NULL ? to : p + i, to != NULL ? strlen(to) : length);
       if (heed__is_due_at(&tok->ctx->pace, steps++)) status = heed__stopped(tok->ctx, function);
     }
   }

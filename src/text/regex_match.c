@@ -31,7 +31,8 @@ bool heed__class_has(const heed__regex *r, const heed__char_class *class, int32_
   if (c < 128) return class->ascii[c >> 5] >> (c & 31) & 1;
   bool in = class->categories != 0 && (class->categories >> heed__category_of(c) & 1);
   if (!in && (class->space || class->not_space)) in = is_other_space(c) ? class->space : class->not_space;
-  if (!in && (class->word || class->not_word)) in = heed__is_word_character(c) ? class->word : class->not_word;
+  if (!in && (class->word || class->not_word))
+    in = heed__is_word_character(c) ? class->word : class->not_word;
   const heed__class_range *range = (const heed__class_range *)(const void *)r->ranges.data + class->range;
   for (uint32_t i = 0; i < class->ranges && !in; i++) in = c >= range[i].first && c <= range[i].last;
   return in != class->negated;

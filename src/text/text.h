@@ -145,10 +145,10 @@ typedef enum heed__step_kind {
   HEED__NFKC,
   HEED__LOWERCASE,
   HEED__STRIP_ACCENTS,
-  HEED__STRIP,   /* left, right */
-  HEED__PREPEND, /* text */
-  HEED__REPLACE, /* regex, text; also a decoder */
-  HEED__CLEAN,   /* of BERT: control characters, other spaces */
+  HEED__STRIP,       /* left, right */
+  HEED__PREPEND,     /* text */
+  HEED__REPLACE,     /* regex, text; also a decoder */
+  HEED__CLEAN,       /* of BERT: control characters, other spaces */
   HEED__CHINESE,     /* spaces around Chinese characters */
   HEED__PRECOMPILED, /* charsmap */
   /* splits */
@@ -205,14 +205,14 @@ typedef struct heed__cached {
 
 struct heed_tokenizer {
   heed_context *ctx;
-  heed__spm *spm; /* a SentencePiece model, which runs its own pipeline; NULL: the rest */
+  heed__spm *spm;        /* a SentencePiece model, which runs its own pipeline; NULL: the rest */
   heed__spm *unigram;    /* of UNIGRAM: pieces, scores and their trie alone */
   heed_archive *archive; /* the mapped file that the pieces of spm are in; NULL: none */
 
   heed__vocabulary vocabulary; /* with the added tokens */
   heed__added *added;
   int32_t added_count;
-  uint8_t *is_added; /* by id: 1 added, 2 also special; NULL: none */
+  uint8_t *is_added;      /* by id: 1 added, 2 also special; NULL: none */
   char *added_text;       /* of the normalised ones, in normalised form */
   heed__trie raw, normal; /* indices of added tokens by text: before and after normalisation */
   heed__step_list normalizers, splits, decoders;

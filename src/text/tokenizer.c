@@ -86,7 +86,8 @@ static heed_status read_tokenizer(heed_tokenizer *tok, const char *where, char p
   if (path_ends_with(path, ".model")) return heed__spm_load(tok->ctx, path, &tok->spm);
   if (path_ends_with(path, ".txt")) return heed__tokenizer_read_lines(tok, where, path);
   return heed__fail(tok->ctx, HEED_FILE,
-                    "%s: it must be a folder, tokenizer.json, vocab.json, a .model, a .gguf or vocab.txt", where);
+                    "%s: it must be a folder, tokenizer.json, vocab.json, a .model, a .gguf or vocab.txt",
+                    where);
 }
 
 /* The template of a .model file: that of the models that use them. */

@@ -29,12 +29,12 @@ static int32_t id_of_key(const gguf_tokens *g, const char *key) {
   const heed__gguf_value *value = heed__gguf_find(g->archive, key);
   int64_t id;
   return value != NULL && heed__gguf_integer(value, &id) && id >= 0 && id < g->tokens.count ? (int32_t)id
-                                                                                             : -1;
+                                                                                            : -1;
 }
 
 /* An array; missing ones have no elements. Errors: FILE (another length than that of the tokens). */
-static heed_status take_array(const gguf_tokens *g, const char *key, heed__gguf_type item,
-                              heed__gguf_value *out) {
+static heed_status take_gguf_array(const gguf_tokens *g, const char *key, heed__gguf_type item,
+                                   heed__gguf_value *out) {
   const heed__gguf_value *value = heed__gguf_find(g->archive, key);
   *out = (heed__gguf_value){0};
   if (value == NULL) return HEED_OK;
@@ -55,7 +55,8 @@ static int64_t next_type(heed__gguf_value *types) {
 
 static heed_status check_token(const gguf_tokens *g, int32_t id, const char *text, size_t size) {
   if (size <= UINT32_MAX / 4 && heed__text_check(text, size) == 0) return HEED_OK;
-  return heed__fail(g->ctx, HEED_FILE, "%s: token %ld (from 0) is not UTF-8, or too long", g->where, (long)id);
+  return heed__fail(g->ctx, HEED_FILE, "%s: token %ld (from 0) is not UTF-8, or too long", g->where,
+                    (long)id);
 }
 
 /* ---- Byte-level BPE and WordPiece ---- */
@@ -174,13 +175,15 @@ static heed_status read_pieces(const gguf_tokens *g, heed__spm *spm) {
     heed__gguf_value score;
     double number = 0;
     status = check_token(g, spm->count, item.data, (size_t)item.count);
-    *piece = (heed__piece){.text = item.data, .size = (uint32_t)item.count, .type = (uint8_t)next_type(&types)};
+    *piece =
+        (heed__piece){.text = item.data, .size = (uint32_t)item.count, .type = (uint8_t)next_type(&types)};
     if (heed__gguf_next(&scores, &score)) heed__gguf_number(&score, &number);
     piece->score = (float)number;
     if (spm->count == g->tok->unknown) piece->type = HEED__PIECE_UNKNOWN;
     if (spm->count++ != g->tok->unknown && piece->type == HEED__PIECE_UNKNOWN)
       piece->type = HEED__PIECE_CONTROL;
-    if (status == HEED_OK && heed__is_due_at(&g->ctx->pace, spm->count)) status = heed__stopped(g->ctx, "load");
+    if (status == HEED_OK && heed__is_due_at(&g->ctx->pace, spm->count))
+      status = heed__stopped(g->ctx, "load");
   }
   return status;
 }
@@ -262,8 +265,8 @@ heed_status heed__tokenizer_read_gguf(heed_tokenizer *tok, const char *where, co
     return heed__fail(tok->ctx, HEED_FILE, "%s: it has no tokenizer: %s is missing, or no array of strings",
                       where, KEY("tokens"));
   g.tokens = *tokens;
-  status = take_array(&g, KEY("token_type"), HEED__GGUF_INT32, &g.types);
-  if (status == HEED_OK) status = take_array(&g, KEY("scores"), HEED__GGUF_FLOAT32, &g.scores);
+  status = take_gguf_array(&g, KEY("token_type"), HEED__GGUF_INT32, &g.types);
+  if (status == HEED_OK) status = take_gguf_array(&g, KEY("scores"), HEED__GGUF_FLOAT32, &g.scores);
   tok->bos = id_of_key(&g, KEY("bos_token_id"));
   tok->eos = id_of_key(&g, KEY("eos_token_id"));
   tok->pad = id_of_key(&g, KEY("padding_token_id"));

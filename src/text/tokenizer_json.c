@@ -205,8 +205,10 @@ static heed_status read_json_model(const json_reader *r, const heed__json_node *
     return heed__fail(r->ctx, HEED_FILE, "%s: WordLevel with ByteLevel is not supported", r->where);
   }
   if (type != NULL && type->kind == HEED__JSON_STRING)
-    return heed__fail(r->ctx, HEED_FILE, "%s: the model '%.*s' is not supported; it must be BPE, WordPiece, Unigram or WordLevel", r->where,
-                      (int)(type->size < 40 ? type->size : 40), type->text);
+    return heed__fail(
+        r->ctx, HEED_FILE,
+        "%s: the model '%.*s' is not supported; it must be BPE, WordPiece, Unigram or WordLevel", r->where,
+        (int)(type->size < 40 ? type->size : 40), type->text);
   return heed__fail(r->ctx, HEED_FILE, "%s: the model lacks its type", r->where);
 }
 
@@ -301,7 +303,8 @@ heed_status heed__tokenizer_read_json(heed_tokenizer *tok, const char *where, co
     status = heed__fail(tok->ctx, HEED_FILE, "%s: the model lacks 'vocab', an object or a list", where);
   }
   if (status == HEED_OK)
-    status = read_vocabulary(&r, model, vocab, heed__json_kind_get(&f, root, "added_tokens", HEED__JSON_LIST));
+    status =
+        read_vocabulary(&r, model, vocab, heed__json_kind_get(&f, root, "added_tokens", HEED__JSON_LIST));
   if (status == HEED_OK)
     status = heed__read_normalizer(tok, where, &f, heed__json_get(&f, root, "normalizer"));
   if (status == HEED_OK)

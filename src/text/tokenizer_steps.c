@@ -155,8 +155,7 @@ static heed_status read_normalizer_step(const step_reader *r, const heed__json_n
     step->right = heed__json_flag(r->f, node, "strip_right", true);
     if (plain[i].kind == HEED__PREPEND) status = read_step_text(r, node, "prepend", step);
     if (plain[i].kind == HEED__PRECOMPILED) {
-      const heed__json_node *map =
-          heed__json_kind_get(r->f, node, "precompiled_charsmap", HEED__JSON_STRING);
+      const heed__json_node *map = heed__json_kind_get(r->f, node, "precompiled_charsmap", HEED__JSON_STRING);
       if (map == NULL) return refuse_step(r, type, "step without its charsmap");
       return heed__read_precompiled(r->tok->ctx, r->where, map->text, map->size, step);
     }

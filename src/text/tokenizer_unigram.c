@@ -11,8 +11,8 @@ typedef struct unigram_reader {
 } unigram_reader;
 
 /* ["piece", -3.5] */
-static bool read_pair(const unigram_reader *r, const heed__json_node *node, const heed__json_node **text,
-                      double *score) {
+static bool read_piece_and_score(const unigram_reader *r, const heed__json_node *node,
+                                 const heed__json_node **text, double *score) {
   const heed__json_node *number;
   *text = node->kind == HEED__JSON_LIST ? heed__json_at(r->f, node->first) : NULL;
   number = *text == NULL ? NULL : heed__json_at(r->f, (*text)->next);
@@ -22,8 +22,8 @@ static bool read_pair(const unigram_reader *r, const heed__json_node *node, cons
 }
 
 static heed_status fail_piece(const unigram_reader *r, int32_t id) {
-  return heed__fail(r->tok->ctx, HEED_FILE, "%s: entry %ld (from 0) of 'vocab' is no new piece with its score",
-                    r->where, (long)id);
+  return heed__fail(r->tok->ctx, HEED_FILE,
+                    "%s: entry %ld (from 0) of 'vocab' is no new piece with its score", r->where, (long)id);
 }
 
 /* The vocabulary, with room for the added tokens, and the pieces, whose texts are in it. */
@@ -38,7 +38,7 @@ static heed_status read_unigram_pieces(const unigram_reader *r, heed__spm *spm) 
     double score;
     size_t size;
     const int32_t id = spm->count;
-    if (!read_pair(r, node, &text, &score) || text->size > UINT32_MAX / 4 ||
+    if (!read_piece_and_score(r, node, &text, &score) || text->size > UINT32_MAX / 4 ||
         !heed__vocabulary_add(v, id, text->text, text->size))
       return fail_piece(r, id);
     const char *own = heed__vocabulary_text(v, id, &size);

@@ -9,7 +9,7 @@
 typedef struct best_path { /* the best segmentation of the text before a position */
   int32_t id;              /* of its last piece */
   double score;
-  int64_t start;           /* of its last piece; -1: no piece ends here */
+  int64_t start; /* of its last piece; -1: no piece ends here */
 } best_path;
 
 static inline void improve_path(best_path *path, int32_t id, double score, int64_t start) {
