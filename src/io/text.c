@@ -28,16 +28,30 @@ static size_t read_character(const char *text, size_t size, int32_t *character) 
   return length;
 }
 
+static bool is_continuation(char byte) {
+  return (byte & 0xc0) == 0x80;
+}
+
 size_t heed__text_check(const char *text, size_t size) {
   int32_t character;
   uint64_t word;
-  for (size_t at = 0, length; at < size; at += length) {
-    for (; size - at >= sizeof(word); at += sizeof(word)) { /* eight characters of ASCII at once */
-      memcpy(&word, text + at, sizeof(word));
-      if (word & UINT64_C(0x8080808080808080)) break;
+  size_t at = 0;
+  while (at < size) {
+    const unsigned char first = (unsigned char)text[at];
+    size_t length;
+    if (first < FIRST_MULTIBYTE) {
+      at++;
+      for (; size - at >= sizeof(word); at += sizeof(word)) { /* eight characters of ASCII at once */
+        memcpy(&word, text + at, sizeof(word));
+        if (word & UINT64_C(0x8080808080808080)) break;
+      }
+    } else if (first >= 0xc2 && first < 0xe0 && size - at > 1 && is_continuation(text[at + 1])) {
+      at += 2;
+    } else if ((length = read_character(text + at, size - at, &character)) > 0) {
+      at += length;
+    } else {
+      return at + 1;
     }
-    if (at == size) break;
-    if ((length = read_character(text + at, size - at, &character)) == 0) return at + 1;
   }
   return 0;
 }
@@ -47,10 +61,6 @@ size_t heed__text_character(const char *text, size_t size, int32_t *character) {
 }
 
 #define MOST_IN_STEP ((size_t)1 << 16) /* bytes */
-
-static bool is_continuation(char byte) {
-  return ((unsigned char)byte & 0xc0) == 0x80;
-}
 
 size_t heed__text_step(const char *text, size_t size) {
   if (size <= MOST_IN_STEP) return size;

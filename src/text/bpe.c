@@ -55,8 +55,11 @@ bool heed__merges_add(heed_tokenizer *tok, uint32_t rank, const char *left, size
   if (a < 0 || b < 0 || right_size < prefix || left_size + right_size - prefix > sizeof(joined)) return false;
   memcpy(joined, left, left_size);
   memcpy(joined + left_size, right + prefix, right_size - prefix);
-  const int32_t id = heed__vocabulary_find(&tok->vocabulary, joined, left_size + right_size - prefix);
+  /* Training gives merged tokens their ids in this order. */
+  const int32_t id = heed__vocabulary_find_near(&tok->vocabulary, tok->last_merged + 1, joined,
+                                                left_size + right_size - prefix);
   if (id < 0) return false;
+  tok->last_merged = id;
   merge_entry *m = slot_of_pair(tok, pair_of(a, b));
   *m = (merge_entry){pair_of(a, b), rank, id}; /* the last of two equal ones counts, as in tokenizers */
   return true;

@@ -12,13 +12,18 @@ typedef struct heed__text_span {
   size_t begin, end;
 } heed__text_span;
 
+typedef struct heed__token_slot {
+  uint32_t tag;   /* bits of the hash */
+  uint32_t entry; /* id + 1, or 0 */
+} heed__token_slot;
+
 typedef struct heed__vocabulary {
   heed_context *ctx;
   heed__text_span *tokens; /* by id, in `text`; begin > end: no token has the id */
   int32_t count, used;
   char *text;
   size_t text_used, text_capacity;
-  uint32_t *slots; /* of hashes: id + 1, or 0 */
+  heed__token_slot *slots; /* a hash table */
   uint32_t mask;
   uint64_t key[2];
 } heed__vocabulary;
@@ -31,6 +36,8 @@ HEED_MUST_USE
 bool heed__vocabulary_add(heed__vocabulary *v, int32_t id, const char *text, size_t size);
 /** The id of a token, -1 if there is none. */
 int32_t heed__vocabulary_find(const heed__vocabulary *v, const char *text, size_t size);
+/** The same, faster if the id is `guess`. */
+int32_t heed__vocabulary_find_near(const heed__vocabulary *v, int32_t guess, const char *text, size_t size);
 /** The text of an id; NULL if there is none. */
 const char *heed__vocabulary_text(const heed__vocabulary *v, int64_t id, size_t *size);
 void heed__vocabulary_free(heed__vocabulary *v);
@@ -71,10 +78,13 @@ heed_status heed__bytes_put(heed_context *ctx, const char *function, heed__bytes
 
 typedef struct heed__node_of_json {
   const char *key; /* in an object, else NULL */
-  const char *text;
-  double number; /* also 0 or 1 of a boolean */
+  union {
+    const char *text; /* STRING, `size` bytes */
+    double number;    /* NUMBER; 0 or 1 of a BOOLEAN */
+    uint32_t first;   /* LIST, OBJECT: index of the first of `size` nodes; 0: none */
+  } u;
   uint32_t key_size, size;
-  uint32_t first, next; /* indices of nodes; 0: none */
+  uint32_t next; /* 0: none */
   heed__json_kind kind;
 } heed__json_node;
 
@@ -105,6 +115,8 @@ bool heed__json_flag(const heed__json_file *f, const heed__json_node *object, co
 static inline const heed__json_node *heed__json_at(const heed__json_file *f, uint32_t index) {
   return index == 0 ? NULL : &f->nodes[index];
 }
+/** The first node of a list or object; NULL if there is none, or the node is something else. */
+const heed__json_node *heed__json_child(const heed__json_file *f, const heed__json_node *node);
 /** Whether a string is that text. */
 bool heed__json_is(const heed__json_node *node, const char *text);
 
@@ -230,6 +242,7 @@ struct heed_tokenizer {
     int32_t id;
   } * merges; /* a hash table */
   uint32_t merges_mask;
+  int32_t last_merged; /* while merges are added: the token of the last one */
   uint64_t merges_key;
   heed__cached *cache;
 

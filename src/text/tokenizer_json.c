@@ -18,17 +18,18 @@ static heed_status fail_json(const json_reader *r, const char *what, const char 
 
 /* An id in a node; false if it is none. */
 static bool read_id(const heed__json_node *node, int32_t *id) {
-  if (node == NULL || node->kind != HEED__JSON_NUMBER || !(node->number >= 0 && node->number < MOST_TOKENS))
+  if (node == NULL || node->kind != HEED__JSON_NUMBER ||
+      !(node->u.number >= 0 && node->u.number < MOST_TOKENS))
     return false;
-  *id = (int32_t)node->number;
-  return *id == node->number;
+  *id = (int32_t)node->u.number;
+  return *id == node->u.number;
 }
 
 static const heed__json_node *next_node(const json_reader *r, const heed__json_node *node) {
   return heed__json_at(r->f, node->next);
 }
 static const heed__json_node *first_node(const json_reader *r, const heed__json_node *node) {
-  return node == NULL ? NULL : heed__json_at(r->f, node->first);
+  return heed__json_child(r->f, node);
 }
 
 /* ---- The vocabulary ---- */
@@ -79,10 +80,10 @@ static heed_status read_added(const json_reader *r, const heed__json_node *added
     const heed__json_node *text = heed__json_get(r->f, node, "content");
     int32_t id = 0;
     read_id(heed__json_get(r->f, node, "id"), &id);
-    if (heed__vocabulary_find(v, text->text, text->size) != id &&
-        !heed__vocabulary_add(v, id, text->text, text->size))
-      return fail_json(r, "the id or the text of an added token is there twice:", text->text, text->size);
-    if (tok->is_added[id]) return fail_json(r, "duplicate added token", text->text, text->size);
+    if (heed__vocabulary_find(v, text->u.text, text->size) != id &&
+        !heed__vocabulary_add(v, id, text->u.text, text->size))
+      return fail_json(r, "the id or the text of an added token is there twice:", text->u.text, text->size);
+    if (tok->is_added[id]) return fail_json(r, "duplicate added token", text->u.text, text->size);
     tok->is_added[id] = 1;
     heed__added *a = &tok->added[tok->added_count++];
     *a = (heed__added){.id = id,
@@ -122,16 +123,16 @@ static heed_status read_affix(const json_reader *r, const heed__json_node *model
                               char **out) {
   const heed__json_node *text = heed__json_kind_get(r->f, model, key, HEED__JSON_STRING);
   if (text == NULL || text->size == 0) return HEED_OK;
-  if (text->size > 64) return fail_json(r, "too long an affix of pieces:", text->text, text->size);
-  return heed__text_copy(r->ctx, text->text, text->size, out);
+  if (text->size > 64) return fail_json(r, "too long an affix of pieces:", text->u.text, text->size);
+  return heed__text_copy(r->ctx, text->u.text, text->size, out);
 }
 
 static heed_status read_unknown(const json_reader *r, const heed__json_node *model) {
   const heed__json_node *text = heed__json_kind_get(r->f, model, "unk_token", HEED__JSON_STRING);
   if (text == NULL) return HEED_OK;
-  r->tok->unknown = heed__vocabulary_find(&r->tok->vocabulary, text->text, text->size);
+  r->tok->unknown = heed__vocabulary_find(&r->tok->vocabulary, text->u.text, text->size);
   if (r->tok->unknown >= 0) return HEED_OK;
-  return fail_json(r, "the vocabulary lacks unk_token,", text->text, text->size);
+  return fail_json(r, "the vocabulary lacks unk_token,", text->u.text, text->size);
 }
 
 static heed_status read_merges(const json_reader *r, const heed__json_node *merges) {
@@ -141,13 +142,13 @@ static heed_status read_merges(const json_reader *r, const heed__json_node *merg
   if (status != HEED_OK) return status;
   for (const heed__json_node *node = first_node(r, merges); node != NULL; node = next_node(r, node), rank++) {
     const heed__json_node *left = first_node(r, node), *right = left == NULL ? NULL : next_node(r, left);
-    const char *space = node->kind == HEED__JSON_STRING ? memchr(node->text, ' ', node->size) : NULL;
+    const char *space = node->kind == HEED__JSON_STRING ? memchr(node->u.text, ' ', node->size) : NULL;
     bool added = false;
     if (space != NULL)
-      added = heed__merges_add(r->tok, rank, node->text, (size_t)(space - node->text), space + 1,
-                               node->size - (size_t)(space - node->text) - 1);
+      added = heed__merges_add(r->tok, rank, node->u.text, (size_t)(space - node->u.text), space + 1,
+                               node->size - (size_t)(space - node->u.text) - 1);
     else if (right != NULL && left->kind == HEED__JSON_STRING && right->kind == HEED__JSON_STRING)
-      added = heed__merges_add(r->tok, rank, left->text, left->size, right->text, right->size);
+      added = heed__merges_add(r->tok, rank, left->u.text, left->size, right->u.text, right->size);
     if (!added)
       return heed__fail(r->ctx, HEED_FILE,
                         "%s: merge %lu is not two tokens of the vocabulary whose union is a token, too",
@@ -160,7 +161,7 @@ static heed_status read_merges(const json_reader *r, const heed__json_node *merg
 static heed_status read_bpe(const json_reader *r, const heed__json_node *model) {
   const heed__json_node *dropout = heed__json_get(r->f, model, "dropout");
   heed_tokenizer *tok = r->tok;
-  if (dropout != NULL && dropout->kind == HEED__JSON_NUMBER && dropout->number != 0)
+  if (dropout != NULL && dropout->kind == HEED__JSON_NUMBER && dropout->u.number != 0)
     return heed__fail(r->ctx, HEED_FILE, "%s: the model has a dropout, which is not supported", r->where);
   tok->model = HEED__BPE;
   tok->fuse_unk = heed__json_flag(r->f, model, "fuse_unk", false);
@@ -181,8 +182,9 @@ static heed_status read_wordpiece(const json_reader *r, const heed__json_node *m
   const heed__json_node *longest =
       heed__json_kind_get(r->f, model, "max_input_chars_per_word", HEED__JSON_NUMBER);
   tok->model = HEED__WORDPIECE;
-  tok->longest_word =
-      longest != NULL && longest->number >= 1 && longest->number <= 200 ? (int64_t)longest->number : 100;
+  tok->longest_word = longest != NULL && longest->u.number >= 1 && longest->u.number <= 200
+                          ? (int64_t)longest->u.number
+                          : 100;
   heed_status status = read_affix(r, model, "continuing_subword_prefix", &tok->prefix);
   if (status == HEED_OK && tok->byte_level)
     return heed__fail(r->ctx, HEED_FILE, "%s: WordPiece with ByteLevel is not supported", r->where);
@@ -208,7 +210,7 @@ static heed_status read_json_model(const json_reader *r, const heed__json_node *
     return heed__fail(
         r->ctx, HEED_FILE,
         "%s: the model '%.*s' is not supported; it must be BPE, WordPiece, Unigram or WordLevel", r->where,
-        (int)(type->size < 40 ? type->size : 40), type->text);
+        (int)(type->size < 40 ? type->size : 40), type->u.text);
   return heed__fail(r->ctx, HEED_FILE, "%s: the model lacks its type", r->where);
 }
 
@@ -219,7 +221,7 @@ static heed_status put_template(const json_reader *r, bool after, const heed__js
   heed_tokenizer *tok = r->tok;
   int32_t id = -1;
   if (!read_id(number, &id) && text != NULL && text->kind == HEED__JSON_STRING)
-    id = heed__vocabulary_find(&tok->vocabulary, text->text, text->size);
+    id = heed__vocabulary_find(&tok->vocabulary, text->u.text, text->size);
   int *count = after ? &tok->after_count : &tok->before_count;
   if (id < 0 || id >= tok->vocabulary.count || *count == 8)
     return heed__fail(r->ctx, HEED_FILE,
@@ -246,7 +248,7 @@ static heed_status read_template(const json_reader *r, const heed__json_node *no
     for (const heed__json_node *each = first_node(r, tokens); each != NULL && name != NULL;
          each = next_node(r, each))
       if (name->kind == HEED__JSON_STRING && each->key_size == name->size &&
-          memcmp(each->key, name->text, name->size) == 0)
+          memcmp(each->key, name->u.text, name->size) == 0)
         entry = each;
     const heed__json_node *ids = heed__json_get(r->f, entry, "ids"), *id = first_node(r, ids);
     if (id == NULL) {
@@ -285,7 +287,7 @@ static heed_status read_processor(const json_reader *r, const heed__json_node *n
   return heed__fail(r->ctx, HEED_FILE, "%s: the post_processor '%.*s' is not supported", r->where,
                     type != NULL && type->kind == HEED__JSON_STRING ? (int)(type->size < 40 ? type->size : 40)
                                                                     : 0,
-                    type != NULL && type->kind == HEED__JSON_STRING ? type->text : "");
+                    type != NULL && type->kind == HEED__JSON_STRING ? type->u.text : "");
 }
 
 /* ---- The whole ---- */

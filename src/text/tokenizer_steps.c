@@ -39,7 +39,7 @@ static heed_status refuse_step(const step_reader *r, const heed__json_node *node
   const int shown =
       node != NULL && node->kind == HEED__JSON_STRING ? (int)(node->size < 80 ? node->size : 80) : 0;
   return heed__fail(r->tok->ctx, HEED_FILE, "%s: the %s %s%s%.*s%s is not supported", r->where, r->part, what,
-                    shown > 0 ? " '" : "", shown, shown > 0 ? node->text : "", shown > 0 ? "'" : "");
+                    shown > 0 ? " '" : "", shown, shown > 0 ? node->u.text : "", shown > 0 ? "'" : "");
 }
 
 static heed_status add_step(const step_reader *r, heed__step_kind kind, heed__step **out) {
@@ -57,7 +57,7 @@ static heed_status read_step_text(const step_reader *r, const heed__json_node *n
     return heed__fail(r->tok->ctx, HEED_FILE, "%s: a step of the %s lacks the string '%s'", r->where, r->part,
                       key);
   step->size = text->size;
-  return heed__text_copy(r->tok->ctx, text->text, text->size, &step->text);
+  return heed__text_copy(r->tok->ctx, text->u.text, text->size, &step->text);
 }
 
 /* {"String": …} or {"Regex": …} */
@@ -66,9 +66,9 @@ static heed_status read_pattern(const step_reader *r, const heed__json_node *nod
                         *text = heed__json_kind_get(r->f, pattern, "String", HEED__JSON_STRING),
                         *regex = heed__json_kind_get(r->f, pattern, "Regex", HEED__JSON_STRING);
   if (text != NULL && text->size > 0)
-    return heed__regex_literal(r->tok->ctx, r->where, text->text, text->size, &step->regex);
+    return heed__regex_literal(r->tok->ctx, r->where, text->u.text, text->size, &step->regex);
   if (regex != NULL)
-    return heed__regex_compile(r->tok->ctx, r->where, regex->text, regex->size, &step->regex);
+    return heed__regex_compile(r->tok->ctx, r->where, regex->u.text, regex->size, &step->regex);
   return heed__fail(r->tok->ctx, HEED_FILE, "%s: a step of the %s lacks its pattern", r->where, r->part);
 }
 
@@ -98,7 +98,7 @@ static heed_status read_step_parts(const step_reader *r, const heed__json_node *
   if (parts == NULL)
     return heed__fail(r->tok->ctx, HEED_FILE, "%s: a Sequence of the %s lacks the list '%s'", r->where,
                       r->part, key);
-  for (const heed__json_node *part = heed__json_at(r->f, parts->first); part != NULL && status == HEED_OK;
+  for (const heed__json_node *part = heed__json_child(r->f, parts); part != NULL && status == HEED_OK;
        part = heed__json_at(r->f, part->next))
     status = heed__json_is(heed__json_get(r->f, part, "type"), "Sequence")
                  ? refuse_step(r, NULL, "Sequence within a Sequence")
@@ -157,7 +157,7 @@ static heed_status read_normalizer_step(const step_reader *r, const heed__json_n
     if (plain[i].kind == HEED__PRECOMPILED) {
       const heed__json_node *map = heed__json_kind_get(r->f, node, "precompiled_charsmap", HEED__JSON_STRING);
       if (map == NULL) return refuse_step(r, type, "step without its charsmap");
-      return heed__read_precompiled(r->tok->ctx, r->where, map->text, map->size, step);
+      return heed__read_precompiled(r->tok->ctx, r->where, map->u.text, map->size, step);
     }
     if (plain[i].kind == HEED__REPLACE) {
       status = read_pattern(r, node, step);
@@ -284,10 +284,10 @@ static heed_status read_decoder_step(const step_reader *r, const heed__json_node
                           *stop = heed__json_kind_get(r->f, node, "stop", HEED__JSON_NUMBER);
     status = add_step(r, HEED__DECODE_STRIP, &step);
     if (status == HEED_OK) status = read_step_text(r, node, "content", step);
-    if (status == HEED_OK && start != NULL && start->number >= 0 && start->number < 1000)
-      step->first = (int)start->number;
-    if (status == HEED_OK && stop != NULL && stop->number >= 0 && stop->number < 1000)
-      step->last = (int)stop->number;
+    if (status == HEED_OK && start != NULL && start->u.number >= 0 && start->u.number < 1000)
+      step->first = (int)start->u.number;
+    if (status == HEED_OK && stop != NULL && stop->u.number >= 0 && stop->u.number < 1000)
+      step->last = (int)stop->u.number;
   } else if (heed__json_is(type, "BPEDecoder")) {
     status = add_step(r, HEED__DECODE_SUFFIX, &step);
     if (status == HEED_OK) status = read_step_text(r, node, "suffix", step);

@@ -14,10 +14,10 @@ typedef struct unigram_reader {
 static bool read_piece_and_score(const unigram_reader *r, const heed__json_node *node,
                                  const heed__json_node **text, double *score) {
   const heed__json_node *number;
-  *text = node->kind == HEED__JSON_LIST ? heed__json_at(r->f, node->first) : NULL;
+  *text = heed__json_child(r->f, node);
   number = *text == NULL ? NULL : heed__json_at(r->f, (*text)->next);
   if (number == NULL || (*text)->kind != HEED__JSON_STRING || number->kind != HEED__JSON_NUMBER) return false;
-  *score = number->number;
+  *score = number->u.number;
   return true;
 }
 
@@ -33,13 +33,13 @@ static heed_status read_unigram_pieces(const unigram_reader *r, heed__spm *spm) 
   const size_t bytes = heed__array_bytes(r->vocab->size, sizeof(*spm->pieces));
   spm->pieces = heed__allocate(ctx, bytes);
   if (spm->pieces == NULL) return heed__fail_memory(ctx, "load", bytes);
-  for (const heed__json_node *node = heed__json_at(r->f, r->vocab->first), *text; node != NULL;
+  for (const heed__json_node *node = heed__json_child(r->f, r->vocab), *text; node != NULL;
        node = heed__json_at(r->f, node->next)) {
     double score;
     size_t size;
     const int32_t id = spm->count;
     if (!read_piece_and_score(r, node, &text, &score) || text->size > UINT32_MAX / 4 ||
-        !heed__vocabulary_add(v, id, text->text, text->size))
+        !heed__vocabulary_add(v, id, text->u.text, text->size))
       return fail_piece(r, id);
     const char *own = heed__vocabulary_text(v, id, &size);
     spm->pieces[spm->count++] =
@@ -59,9 +59,9 @@ heed_status heed__read_unigram(heed_tokenizer *tok, const char *where, const hee
   *spm = (heed__spm){.ctx = tok->ctx, .kind = HEED__SPM_UNIGRAM, .plain = true, .unknown = -1};
   tok->model = HEED__UNIGRAM;
   tok->unigram = spm;
-  if (unknown == NULL || !(unknown->number >= 0 && unknown->number < vocab->size))
+  if (unknown == NULL || !(unknown->u.number >= 0 && unknown->u.number < vocab->size))
     return heed__fail(tok->ctx, HEED_FILE, "%s: the model Unigram needs an unk_id in the vocabulary", where);
-  spm->unknown = tok->unknown = (int32_t)unknown->number;
+  spm->unknown = tok->unknown = (int32_t)unknown->u.number;
   spm->byte_fallback = heed__json_flag(f, model, "byte_fallback", false);
   const heed_status status = read_unigram_pieces(&r, spm);
   return status == HEED_OK ? heed__spm_prepare(spm, where) : status;

@@ -184,7 +184,7 @@ static void read_json_number(tree_reader *r, heed__json_node *node) {
   double value = (double)d.digits;
   for (; d.exponent < -308 && value != 0; d.exponent += 308) value /= 1e308;
   const double scale = pow(10, d.exponent < -308 ? 0 : d.exponent < 0 ? -d.exponent : d.exponent);
-  node->number = (d.exponent < 0 ? value / scale : value * scale) * (negative ? -1 : 1);
+  node->u.number = (d.exponent < 0 ? value / scale : value * scale) * (negative ? -1 : 1);
 }
 
 static bool take_json_word(tree_reader *r, const char *name) {
@@ -202,7 +202,8 @@ static uint32_t read_json_value(tree_reader *r) {
   const char c = r->p < r->end ? *r->p : 0;
   if (c == '"') {
     node->kind = HEED__JSON_STRING;
-    node->text = read_json_string(r, &node->size);
+    const char *const text = read_json_string(r, &node->size);
+    node->u.text = text;
   } else if (c == '{' || c == '[') {
     node->kind = c == '{' ? HEED__JSON_OBJECT : HEED__JSON_LIST;
     r->p++;
@@ -211,7 +212,7 @@ static uint32_t read_json_value(tree_reader *r) {
     read_json_number(r, node);
   } else if (take_json_word(r, "true")) {
     node->kind = HEED__JSON_BOOLEAN;
-    node->number = 1;
+    node->u.number = 1;
   } else if (take_json_word(r, "false")) {
     node->kind = HEED__JSON_BOOLEAN;
   } else if (!take_json_word(r, "null")) {
@@ -265,7 +266,7 @@ static heed_status read_tree(tree_reader *r) {
     nodes[index].key = key;
     nodes[index].key_size = key_size;
     if (last[depth - 1] == 0)
-      nodes[open[depth - 1]].first = index;
+      nodes[open[depth - 1]].u.first = index;
     else
       nodes[last[depth - 1]].next = index;
     last[depth - 1] = index;
@@ -317,16 +318,20 @@ void heed__json_file_free(heed__json_file *f) {
 
 /* ---- Reading ---- */
 
+const heed__json_node *heed__json_child(const heed__json_file *f, const heed__json_node *node) {
+  return node == NULL || node->kind < HEED__JSON_LIST ? NULL : heed__json_at(f, node->u.first);
+}
+
 bool heed__json_is(const heed__json_node *node, const char *text) {
   return node != NULL && node->kind == HEED__JSON_STRING && node->size == strlen(text) &&
-         memcmp(node->text, text, node->size) == 0;
+         memcmp(node->u.text, text, node->size) == 0;
 }
 
 const heed__json_node *heed__json_get(const heed__json_file *f, const heed__json_node *object,
                                       const char *key) {
   const size_t size = strlen(key);
   if (object == NULL || object->kind != HEED__JSON_OBJECT) return NULL;
-  for (uint32_t i = object->first; i > 0; i = f->nodes[i].next)
+  for (uint32_t i = object->u.first; i > 0; i = f->nodes[i].next)
     if (f->nodes[i].key_size == size && memcmp(f->nodes[i].key, key, size) == 0) return &f->nodes[i];
   return NULL;
 }
@@ -340,5 +345,5 @@ const heed__json_node *heed__json_kind_get(const heed__json_file *f, const heed_
 bool heed__json_flag(const heed__json_file *f, const heed__json_node *object, const char *key,
                      bool otherwise) {
   const heed__json_node *node = heed__json_kind_get(f, object, key, HEED__JSON_BOOLEAN);
-  return node == NULL ? otherwise : node->number != 0;
+  return node == NULL ? otherwise : node->u.number != 0;
 }

@@ -67,13 +67,13 @@ heed_status heed__tokenizer_read_pairs(heed_tokenizer *tok, const char *where, c
   uint32_t i = 0;
   if (root->kind != HEED__JSON_OBJECT)
     status = heed__fail(ctx, HEED_FILE, "%s: vocab.json is no object", where);
-  for (i = root->first; i > 0 && status == HEED_OK; i = f.nodes[i].next) bytes += f.nodes[i].key_size;
+  for (i = root->u.first; i > 0 && status == HEED_OK; i = f.nodes[i].next) bytes += f.nodes[i].key_size;
   if (status == HEED_OK)
     status = heed__vocabulary_begin(&tok->vocabulary, ctx, (int32_t)(root->size & 0xffffff), bytes);
-  for (i = root->first; i > 0 && status == HEED_OK; i = f.nodes[i].next) {
+  for (i = root->u.first; i > 0 && status == HEED_OK; i = f.nodes[i].next) {
     const heed__json_node *node = &f.nodes[i];
-    const int32_t id = node->kind == HEED__JSON_NUMBER && node->number >= 0 && node->number < 0x1000000
-                           ? (int32_t)node->number
+    const int32_t id = node->kind == HEED__JSON_NUMBER && node->u.number >= 0 && node->u.number < 0x1000000
+                           ? (int32_t)node->u.number
                            : -1;
     if (!heed__vocabulary_add(&tok->vocabulary, id, node->key, node->key_size))
       status = heed__fail(

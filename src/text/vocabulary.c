@@ -3,6 +3,20 @@
 
 #include <string.h>
 
+/* Up to 7 bytes; the size is hashed as well, so that different texts do not meet. */
+static inline uint64_t read_tail(const char *text, size_t size) {
+  uint32_t low, high;
+  if (size >= sizeof(low)) {
+    memcpy(&low, text, sizeof(low));
+    memcpy(&high, text + size - sizeof(high), sizeof(high));
+    return (uint64_t)high << 32 | low;
+  }
+  if (size == 0) return 0;
+  const unsigned char first = (unsigned char)text[0], middle = (unsigned char)text[size / 2],
+                      last = (unsigned char)text[size - 1];
+  return (uint64_t)last << 16 | (uint64_t)middle << 8 | first;
+}
+
 uint64_t heed__quick_hash(const uint64_t key[2], const char *text, size_t size) {
   uint64_t hash = key[0] ^ size, word;
   for (; size >= 8; text += 8, size -= 8) {
@@ -10,9 +24,7 @@ uint64_t heed__quick_hash(const uint64_t key[2], const char *text, size_t size) 
     hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
     hash ^= hash >> 29;
   }
-  word = 0;
-  memcpy(&word, text, size);
-  hash = (hash ^ word ^ key[1]) * UINT64_C(0xbf58476d1ce4e5b9);
+  hash = (hash ^ read_tail(text, size) ^ key[1]) * UINT64_C(0xbf58476d1ce4e5b9);
   hash ^= hash >> 32;
   return hash * UINT64_C(0x94d049bb133111eb);
 }
@@ -51,30 +63,45 @@ void heed__vocabulary_free(heed__vocabulary *v) {
   *v = (heed__vocabulary){.ctx = v->ctx};
 }
 
+static bool is_token(const heed__vocabulary *v, uint32_t id, const char *text, size_t size) {
+  const heed__text_span *token = &v->tokens[id];
+  return token->end - token->begin == size && token->begin <= token->end &&
+         memcmp(v->text + token->begin, text, size) == 0;
+}
+
 /* The slot of a text, or the free one for it. */
-static uint32_t *slot_of_token(const heed__vocabulary *v, const char *text, size_t size) {
-  uint32_t at = (uint32_t)(heed__quick_hash(v->key, text, size) >> 32) & v->mask;
-  for (; v->slots[at] > 0; at = (at + 1) & v->mask) {
-    const heed__text_span *token = &v->tokens[v->slots[at] - 1];
-    if (token->end - token->begin == size && memcmp(v->text + token->begin, text, size) == 0) break;
-  }
+static heed__token_slot *slot_of_token(const heed__vocabulary *v, uint64_t hash, const char *text,
+                                       size_t size) {
+  const uint32_t tag = (uint32_t)hash;
+  uint32_t at = (uint32_t)(hash >> 32) & v->mask;
+  while (v->slots[at].entry > 0 &&
+         (v->slots[at].tag != tag || !is_token(v, v->slots[at].entry - 1, text, size)))
+    at = (at + 1) & v->mask;
   return &v->slots[at];
 }
 
 bool heed__vocabulary_add(heed__vocabulary *v, int32_t id, const char *text, size_t size) {
   if (id < 0 || id >= v->count || size > v->text_capacity - v->text_used) return false;
-  uint32_t *slot = slot_of_token(v, text, size);
-  if (*slot > 0 || v->tokens[id].begin <= v->tokens[id].end) return false;
+  const uint64_t hash = heed__quick_hash(v->key, text, size);
+  heed__token_slot *slot = slot_of_token(v, hash, text, size);
+  if (slot->entry > 0 || v->tokens[id].begin <= v->tokens[id].end) return false;
   memcpy(v->text + v->text_used, text, size);
   v->tokens[id] = (heed__text_span){v->text_used, v->text_used + size};
   v->text_used += size;
   v->used++;
-  *slot = (uint32_t)id + 1;
+  *slot = (heed__token_slot){(uint32_t)hash, (uint32_t)id + 1};
   return true;
 }
 
 int32_t heed__vocabulary_find(const heed__vocabulary *v, const char *text, size_t size) {
-  return v->count == 0 ? -1 : (int32_t)*slot_of_token(v, text, size) - 1;
+  if (v->count == 0) return -1;
+  return (int32_t)slot_of_token(v, heed__quick_hash(v->key, text, size), text, size)->entry - 1;
+}
+
+int32_t heed__vocabulary_find_near(const heed__vocabulary *v, int32_t guess, const char *text, size_t size) {
+  return guess >= 0 && guess < v->count && is_token(v, (uint32_t)guess, text, size)
+             ? guess
+             : heed__vocabulary_find(v, text, size);
 }
 
 const char *heed__vocabulary_text(const heed__vocabulary *v, int64_t id, size_t *size) {
