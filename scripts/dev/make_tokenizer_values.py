@@ -1,12 +1,19 @@
-"""Makes the reference values of heed.tokenizers with Hugging Face's library.
+"""Makes the reference values of heed.tokenizers with the libraries of Hugging Face and of SentencePiece.
 
-    python scripts/dev/make_tokenizer_values.py [FOLDER]     (pip install tokenizers)
+    python scripts/dev/make_tokenizer_values.py [FOLDER]     (pip install tokenizers sentencepiece gguf)
 
-tokenizers/NAME.json  small tokenizers with the settings of real models, trained on the texts below
-tokenizers.lua        their ids of texts, and the decoded texts
+tokenizers/NAME.json    small tokenizers with the settings of real models, trained on the texts below
+tokenizers/NAME.model   the same of SentencePiece
+tokenizers/NAME.gguf    some of them in the metadata of GGUF files
+tokenizers.lua          their ids of texts, and the decoded texts
 Ids in the Lua file count from 0, as they do there.
 """
 
+import io
+import json
+
+import gguf
+import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import golden
@@ -66,6 +73,73 @@ def fallback():
     return with_template(tokenizer, "<s> $A", "<s>")
 
 
+def unigram():
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>",
+                                      show_progress=False)
+    tokenizer.train_from_iterator([TEXTS[0], TEXTS[8], TEXTS[6]], trainer)
+    return with_template(tokenizer, "<s> $A </s>", "<s>", "</s>")
+
+
+def sentencepiece_model(kind, **options):
+    """The bytes of a .model file."""
+    model = io.BytesIO()
+    texts = [line for text in (TEXTS[0], TEXTS[6], TEXTS[8], TEXTS[1]) for line in text.split("\n")]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, model_type=kind, hard_vocab_limit=False, minloglevel=2,
+        **{"vocab_size": 330, "byte_fallback": kind == "bpe", "num_threads": 1, **options})
+    return model.getvalue()
+
+
+def write_gguf(path, model, tokens, types, scores=None, merges=None, **more):
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model(model)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    if scores:
+        writer.add_token_scores(scores)
+    if merges:
+        writer.add_token_merges(merges)
+    for name, value in more.items():
+        getattr(writer, f"add_{name}")(value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+def gguf_of_json(path, name, pre):
+    parts = json.loads((path / f"{name}.json").read_text())
+    vocab, added = parts["model"]["vocab"], {entry["content"]: entry for entry in parts["added_tokens"]}
+    tokens = {**vocab, **{token: entry["id"] for token, entry in added.items()}}
+    ordered = sorted(tokens, key=tokens.get)
+    types = [1 if token not in added else 3 if added[token]["special"] else 4 for token in ordered]
+    write_gguf(path / f"{name}.gguf", "gpt2", ordered, types, merges=[" ".join(m) for m in parts["model"]["merges"]],
+               tokenizer_pre=pre, bos_token_id=tokens["<|begin|>"], eos_token_id=tokens["<|end|>"],
+               chat_template="{{ messages[0].content }}")
+
+
+def gguf_of_model(path, data, name):
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=data)
+    count = range(pieces.vocab_size())
+    types = [2 if pieces.is_unknown(i) else 3 if pieces.is_control(i) else 6 if pieces.is_byte(i) else 1 for i in count]
+    write_gguf(path / f"{name}.gguf", "llama", [pieces.id_to_piece(i) for i in count], types,
+               scores=[pieces.get_score(i) for i in count], bos_token_id=pieces.bos_id(), eos_token_id=pieces.eos_id(),
+               unk_token_id=pieces.unk_id())
+
+
+def model_cases(name, data, before=(), after=()):
+    """Of a SentencePiece model; `before` and `after` are the pieces of heed's template."""
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=data)
+    for text in TEXTS:
+        plain = pieces.encode(text)
+        ids = [*map(pieces.piece_to_id, before), *plain, *map(pieces.piece_to_id, after)]
+        yield {"name": name, "text": text, "plain": plain, "ids": ids, "special": ids,
+               "decoded": "".join([*before, pieces.decode(plain), *after]), "skipped": pieces.decode(plain)}
+
+
 def main():
     folder = golden.folder()
     (folder / "tokenizers").mkdir(exist_ok=True)
@@ -74,7 +148,7 @@ def main():
     made = {
         "gpt2": byte_level(plain), "smollm": byte_level(digits), "bert": bert(), "fallback": fallback(),
         "llama3": with_template(byte_level(split(LLAMA3), ignore_merges=True), "<|begin|> $A", "<|begin|>"),
-        "qwen2": byte_level(split(LLAMA3.replace("{1,3}", "")), normalizers.NFC()),
+        "unigram": unigram(), "qwen2": byte_level(split(LLAMA3.replace("{1,3}", "")), normalizers.NFC()),
     }
     cases = []
     for name, tokenizer in made.items():
@@ -85,10 +159,21 @@ def main():
             ids = tokenizer.encode(text).ids
             tokenizer.encode_special_tokens = False
             special = tokenizer.encode(text).ids
-            cases.append({"name": name, "text": text, "plain": plain_ids, "ids": ids, "special": special,
+            cases.append({"name": f"{name}.json", "text": text, "plain": plain_ids, "ids": ids, "special": special,
                           "decoded": tokenizer.decode(special, skip_special_tokens=False),
                           "skipped": tokenizer.decode(special)})
-    about = "Ids of texts by Hugging Face's tokenizers."
+    bpe = sentencepiece_model("bpe", normalization_rule_name="identity", remove_extra_whitespaces=False)
+    (folder / "tokenizers" / "bpe.model").write_bytes(bpe)
+    pieces = sentencepiece_model("unigram", vocab_size=90, normalization_rule_name="identity")
+    (folder / "tokenizers" / "unigram.model").write_bytes(pieces)
+    gguf_of_json(folder / "tokenizers", "smollm", "smollm")
+    gguf_of_model(folder / "tokenizers", bpe, "bpe")
+    cases += [{**case, "name": "smollm.gguf"} for case in cases if case["name"] == "smollm.json"
+              and "foo bar" not in case["text"] and "<tool>" not in case["text"]]
+    for name in ("bpe.model", "bpe.gguf"):
+        cases += model_cases(name, bpe, before=["<s>"])
+    cases += model_cases("unigram.model", pieces, after=["</s>"])
+    about = "Ids of texts by Hugging Face's tokenizers and by SentencePiece."
     golden.write(folder / "tokenizers.lua", f"{about} Made by scripts/dev/make_tokenizer_values.py.", cases)
 
 
