@@ -1601,8 +1601,9 @@ HEED_CALL heed_save_npy(heed_context *ctx, const char *path, const heed_tensor *
 /* Text to ids and back. Ids count from 0, as in the files. */
 typedef struct heed_tokenizer heed_tokenizer;
 
-/** Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model, vocab.txt of BERT, or
- * a folder with one of them. What it does not support is refused by name. Errors: FILE, ARGUMENT, MEMORY. */
+/** Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model, vocab.txt of BERT, the
+ * tokenizer in a .gguf, or a folder with one of the others. What it does not support is refused by name.
+ * Errors: FILE, ARGUMENT, MEMORY, CANCELLED, LIMIT. */
 HEED_CALL heed_tokenizer_load(heed_context *ctx, const char *path, heed_tokenizer **out);
 HEED_API void heed_tokenizer_free(heed_tokenizer *tok); /* NULL is allowed */
 

@@ -1,4 +1,4 @@
-"""Writes src/text/older_unicode.c: the characters that Hugging Face's tokenizers treat differently from current Unicode.
+"""Writes src/text/older_unicode.c: the characters that tokenizers treats differently from current Unicode.
 
     python scripts/dev/make_older_unicode.py     (pip install tokenizers unicodedata2)
 

@@ -9,8 +9,10 @@ tokenizers.lua          their ids of texts, and the decoded texts
 Ids in the Lua file count from 0, as they do there.
 """
 
+import collections
 import io
 import json
+import math
 
 import gguf
 import sentencepiece
@@ -52,13 +54,15 @@ def split(pattern):
 
 
 def bert():
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = sorted(set("".join(TEXTS[:4]).lower()) - set(" \t\r\n"))
+    words = ["hello", "world", "thing", "##ings", "line", "##45"]
+    pieces = [*names, *letters, *(f"##{letter}" for letter in letters), *words]
+    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator(TEXTS[:4], trainers.WordPieceTrainer(vocab_size=160, special_tokens=names,
-                                                                       show_progress=False))
+    tokenizer.add_special_tokens(names)
     return with_template(tokenizer, "[CLS] $A [SEP]", "[CLS]", "[SEP]")
 
 
@@ -74,13 +78,17 @@ def fallback():
 
 
 def unigram():
-    tokenizer = Tokenizer(models.Unigram())
+    words = [f"▁{word}" for text in (TEXTS[0], TEXTS[8], TEXTS[6]) for word in text.split()]
+    counts = collections.Counter(word[first:last] for word in words for first in range(len(word))
+                                 for last in range(first + 1, len(word) + 1))
+    scores = {piece: round(math.log(count / counts.total()), 6) for piece, count in counts.items()
+              if count > 1 or len(piece) == 1}
+    pieces = [("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *sorted(scores.items())]
+    tokenizer = Tokenizer(models.Unigram(pieces, 2, False))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>",
-                                      show_progress=False)
-    tokenizer.train_from_iterator([TEXTS[0], TEXTS[8], TEXTS[6]], trainer)
+    tokenizer.add_special_tokens(["<s>", "</s>", "<unk>"])
     return with_template(tokenizer, "<s> $A </s>", "<s>", "</s>")
 
 

@@ -222,8 +222,9 @@ static heed_status put_template(const json_reader *r, bool after, const heed__js
   int32_t id = -1;
   if (!read_id(number, &id) && text != NULL && text->kind == HEED__JSON_STRING)
     id = heed__vocabulary_find(&tok->vocabulary, text->u.text, text->size);
+  size_t size;
   int *count = after ? &tok->after_count : &tok->before_count;
-  if (id < 0 || id >= tok->vocabulary.count || *count == 8)
+  if (heed__vocabulary_text(&tok->vocabulary, id, &size) == NULL || *count == 8)
     return heed__fail(r->ctx, HEED_FILE,
                       "%s: the post_processor has more than 8 tokens, or one that the vocabulary lacks",
                       r->where);

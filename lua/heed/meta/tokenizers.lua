@@ -17,10 +17,10 @@
 ---@field cls_token_id? integer
 ---@field sep_token_id? integer
 ---@field mask_token_id? integer
----@field chat_template? string of tokenizer_config.json or chat_template.jinja
+---@field chat_template? string of tokenizer_config.json, chat_template.jinja or the GGUF file
 ---@field bos_token? string its text, as those of the other special tokens: eos_token, unk_token, …
 ---@field eos_token? string
----@field special_tokens? string[] the texts of all special tokens; nil for a SentencePiece model
+---@field special_tokens string[] the texts of all special tokens
 local Tokenizer = {}
 
 ---The ids of a text, which must be UTF-8.
@@ -75,8 +75,8 @@ function Tokenizer:id(token) end
 ---@class heed.tokenizers
 local tokenizers = {}
 
----Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model or vocab.txt, or a folder with one
----of them. Returns nil and a message if there is none, or for what is not supported.
+---Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model, vocab.txt or the tokenizer in a
+---.gguf, or a folder with one of the others. Returns nil and a message if there is none, or for what is not supported.
 ---@param path string
 ---@return heed.Tokenizer? tokenizer
 ---@return string? problem

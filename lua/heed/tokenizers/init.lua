@@ -39,7 +39,7 @@ local function name_special(self, config, about)
 end
 
 --- Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model, vocab.txt or the tokenizer in a
---- .gguf, or a folder with one of them. Returns nil and a message if there is none, or for what is not supported.
+--- .gguf, or a folder with one of the others. Returns nil and a message if there is none, or for what is not supported.
 function M.load(path)
   E.check_type(path, "string", "load", "path")
   local kind = files.kind(path)
