@@ -208,6 +208,7 @@ static heed_status add_characters(heed_tokenizer *tok, const char *function, con
                suffix = tok->suffix != NULL ? strlen(tok->suffix) : 0;
   bool after_unknown = false;
   heed_status status = HEED_OK;
+  int64_t steps = 0;
   for (size_t at = 0, length; at < size && status == HEED_OK; at += length) {
     size_t used = 0;
     length = heed__utf8_length(text[at]);
@@ -230,7 +231,8 @@ static heed_status add_characters(heed_tokenizer *tok, const char *function, con
       status = add_symbol(tok, function, tok->unknown);
     }
     after_unknown = id < 0 && !bytes;
-    if (heed__is_due_at(&tok->ctx->pace, (int64_t)at)) status = heed__stopped(tok->ctx, function);
+    if (status == HEED_OK && heed__is_due_at(&tok->ctx->pace, steps++))
+      status = heed__stopped(tok->ctx, function);
   }
   return status;
 }

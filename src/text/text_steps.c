@@ -90,13 +90,15 @@ static size_t change_character(const heed__step *step, int32_t c, const char *te
 static heed_status change_characters(heed_tokenizer *tok, const char *function, const heed__step *step,
                                      const heed__bytes *text, heed__bytes *out) {
   heed_status status = HEED_OK;
+  int64_t steps = 0;
   for (size_t at = 0, length; at < text->size && status == HEED_OK; at += length) {
     char to[8];
     int32_t c;
     length = heed__text_character(text->data + at, text->size - at, &c);
     status =
         heed__bytes_put(tok->ctx, function, out, to, change_character(step, c, text->data + at, length, to));
-    if (heed__is_due_at(&tok->ctx->pace, (int64_t)at)) status = heed__stopped(tok->ctx, function);
+    if (status == HEED_OK && heed__is_due_at(&tok->ctx->pace, steps++))
+      status = heed__stopped(tok->ctx, function);
   }
   return status;
 }

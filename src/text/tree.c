@@ -8,6 +8,7 @@
 
 #define DEEPEST_JSON  64
 #define MOST_EXPONENT 100000
+#define LONGEST_TEXT  ((ptrdiff_t)16 << 20) /* bytes of a string in the file */
 
 typedef struct tree_reader {
   const char *where, *start, *p, *end;
@@ -112,20 +113,26 @@ static char *read_escape(tree_reader *r, char *out) {
   return put_character(out, c);
 }
 
+static void check_json_stop(tree_reader *r, int64_t step) {
+  if (r->status == HEED_OK && heed__is_due_at(&r->out->ctx->pace, step))
+    r->status = heed__stopped(r->out->ctx, "load");
+}
+
 /* At a quote: the string and its size. */
 static const char *read_json_string(tree_reader *r, uint32_t *size) {
-  const char *start = ++r->p;
-  while (r->p < r->end && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= ' ') r->p++;
-  if (r->p < r->end && *r->p == '"') {
+  const char *start = ++r->p, *const stop = r->end - start > LONGEST_TEXT ? start + LONGEST_TEXT : r->end;
+  while (r->p < stop && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= ' ') r->p++;
+  if (r->p < stop && *r->p == '"') {
     *size = (uint32_t)(r->p++ - start);
     return start;
   }
   char *const text = r->out->text + r->text_used, *out = text;
   memcpy(out, start, (size_t)(r->p - start));
   out += r->p - start;
-  while (r->status == HEED_OK) {
-    if (r->p == r->end) {
-      r->status = fail_tree(r, "the text ends within a string");
+  for (int64_t step = 1; r->status == HEED_OK; step++) {
+    if (r->p == stop) {
+      r->status =
+          fail_tree(r, stop == r->end ? "the text ends within a string" : "a string has more than 16 MiB");
     } else if ((unsigned char)*r->p < ' ') {
       r->status = fail_tree(r, "a string contains a control character");
     } else if (*r->p == '"') {
@@ -136,6 +143,7 @@ static const char *read_json_string(tree_reader *r, uint32_t *size) {
     } else {
       *out++ = *r->p++;
     }
+    check_json_stop(r, step);
   }
   *size = (uint32_t)(out - text);
   r->text_used += (size_t)(out - text);
