@@ -1,4 +1,4 @@
-"""Writes src/text/older_unicode.c: the characters that tokenizers treats differently from current Unicode.
+"""Writes src/text/older_unicode.def: the characters that tokenizers treats differently from current Unicode.
 
     python scripts/dev/make_older_unicode.py     (pip install tokenizers unicodedata2)
 
@@ -10,48 +10,12 @@ from pathlib import Path
 import unicodedata2
 from tokenizers import __version__, normalizers, pre_tokenizers
 
-TARGET = Path(__file__).resolve().parents[2] / "src/text/older_unicode.c"
+TARGET = Path(__file__).resolve().parents[2] / "src/text/older_unicode.def"
 CATEGORIES = {"-": 5, "Mn": 6, "Mc": 7, "P": 18, "C": 27}  # numbers of utf8proc: Lo, Mn, Mc, Po, Cf
 
-HEAD = f"""/* Characters that Hugging Face's tokenizers treat differently from current Unicode: its tables are in part
- * those of Unicode 8 and 9, so later characters, including marks and punctuation, are unknown letters. Made by
- * scripts/dev/make_older_unicode.py, with tokenizers {__version__} and Unicode {unicodedata2.unidata_version}. */
-#include "text.h"
-
-typedef struct older_range {{
-  int32_t first, last, category;
-}} older_range;
-
-/* clang-format off */
-static const older_range recategorised[] = {{
-"""
-MIDDLE = """};
-/* Neither decomposed, composed nor reordered. */
-static const older_range not_normalised[] = {
-"""
-TAIL = """};
-/* clang-format on */
-
-static const older_range *range_of(const older_range *ranges, size_t count, int32_t c) {
-  size_t low = 0, high = count;
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    if (ranges[middle].last < c)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low < count && ranges[low].first <= c ? &ranges[low] : NULL;
-}
-
-heed__category heed__older_category(int32_t c) {
-  const older_range *range = range_of(recategorised, sizeof(recategorised) / sizeof(*recategorised), c);
-  return range != NULL ? range->category : heed__category_of(c);
-}
-
-bool heed__is_normalised(int32_t c) {
-  return range_of(not_normalised, sizeof(not_normalised) / sizeof(*not_normalised), c) == NULL;
-}
+HEAD = f"""/* Made by scripts/dev/make_older_unicode.py, with tokenizers {__version__} and Unicode
+ * {unicodedata2.unidata_version}. Ranges of characters: OTHER_CATEGORY(first, last, category in utf8proc's order),
+ * NOT_NORMALISED(first, last): neither decomposed, composed nor reordered. */
 """
 
 CHARACTERS = [chr(c) for c in range(0x80, 0xF0000) if not 0xD800 <= c < 0xF900 and c != 0xFFFD]
@@ -91,25 +55,20 @@ def not_normalised():
     return {c: "-" for c in found}
 
 
-def rows(kinds):
+def rows(kinds, row_of):
     ranges = []
     for code, name in sorted((ord(c), name) for c, name in kinds.items()):
         if ranges and ranges[-1][1:] == [code - 1, name]:
             ranges[-1][1] = code
         else:
             ranges.append([code, code, name])
-    lines = [""]
-    for first, last, name in ranges:
-        row = f"{{0x{first:x}, 0x{last:x}, {CATEGORIES[name]}}},"
-        if len(lines[-1]) + len(row) > 100:
-            lines.append("")
-        lines[-1] += " " + row if lines[-1] else "  " + row
-    return "".join(line.rstrip() + "\n" for line in lines)
+    return "".join(row_of(first, last, CATEGORIES[name]) + "\n" for first, last, name in ranges)
 
 
 def main():
     changed = {c: kind(c) for c in CHARACTERS if kind(c) != current_kind(c)}
-    TARGET.write_text(HEAD + rows(changed) + MIDDLE + rows(not_normalised()) + TAIL)
+    TARGET.write_text(HEAD + rows(changed, "OTHER_CATEGORY(0x{:x}, 0x{:x}, {})".format)
+                      + rows(not_normalised(), "NOT_NORMALISED(0x{:x}, 0x{:x})".format))
 
 
 if __name__ == "__main__":

@@ -69,11 +69,6 @@ heed_status heed__added_prepare(heed_tokenizer *tok) {
   return status;
 }
 
-static bool is_white_character(int32_t c) {
-  const heed__category category = heed__category_of(c);
-  return (c >= 9 && c <= 13) || c == 0x85 || (category >= 23 && category <= 25);
-}
-
 /* The character that ends before, or begins at, `at`; 0 if there is none. */
 static int32_t character_beside(const char *text, size_t size, size_t at, bool before, size_t *length) {
   int32_t c = 0;
@@ -110,10 +105,9 @@ void heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, 
     at = end;
     if ((a->special && !special) || (a->single_word && !stands_alone(text, size, begin, end))) continue;
     *from = end;
-    while (a->lstrip && begin > least &&
-           is_white_character(character_beside(text, size, begin, true, &length)))
+    while (a->lstrip && begin > least && heed__is_white(character_beside(text, size, begin, true, &length)))
       begin -= length;
-    while (a->rstrip && end < size && is_white_character(character_beside(text, size, end, false, &length)))
+    while (a->rstrip && end < size && heed__is_white(character_beside(text, size, end, false, &length)))
       end += length;
     *found = index;
     *span = (heed__text_span){begin < least ? least : begin, end};

@@ -19,6 +19,10 @@ static bool is_other_space(int32_t c) {
          c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
+bool heed__is_white(int32_t c) {
+  return (c >= 9 && c <= 13) || c == ' ' || (c >= 0x80 && is_other_space(c));
+}
+
 /* L, M, Nd, Nl, Pc, and the letters among symbols */
 bool heed__is_word_character(int32_t c) {
   const uint32_t words = 0x3eu | 0x1c0u | 1u << 9 | 1u << 10 | 1u << 12;

@@ -40,11 +40,6 @@ static bool is_punctuation(int32_t c) {
          (c >= '{' && c <= '~') || (category >= 12 && category <= 18);
 }
 
-static bool is_white(int32_t c) {
-  const heed__category category = heed__category_of(c);
-  return (c >= 9 && c <= 13) || c == 0x85 || (category >= 23 && category <= 25);
-}
-
 /* The same for steps that test single characters: each is a match, or, in MERGED and CONTIGUOUS runs, part of
  * one. */
 static bool next_character(const splitter *s, size_t *at, size_t end, heed__text_span *part) {
@@ -56,7 +51,7 @@ static bool next_character(const splitter *s, size_t *at, size_t end, heed__text
     const heed__category category = heed__category_of(c);
     const bool is = s->step->kind == HEED__SPLIT_DIGITS        ? category >= 9 && category <= 11
                     : s->step->kind == HEED__SPLIT_PUNCTUATION ? is_punctuation(c)
-                                                               : is_white(c);
+                                                               : heed__is_white(c);
     if (*at == start) {
       first = is;
       *at += length;

@@ -53,6 +53,8 @@ void heed__quick_key(const void *object, uint64_t key[2]);
 heed__category heed__older_category(int32_t c);
 /** Whether NFC, NFD, NFKC and NFKD have the character in their tables, if it is in any. */
 bool heed__is_normalised(int32_t c);
+/** Unicode's White_Space. (regex_match.c) */
+bool heed__is_white(int32_t c);
 /** Whether \w matches: letters, marks, decimal digits, connectors, joiners. (regex_match.c) */
 bool heed__is_word_character(int32_t c);
 

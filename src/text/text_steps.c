@@ -106,8 +106,7 @@ static heed_status change_characters(heed_tokenizer *tok, const char *function, 
 static bool is_space_at(const char *text, size_t size, size_t *length) {
   int32_t c;
   *length = heed__text_character(text, size, &c);
-  return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 ||
-         (heed__category_of(c) >= 23 && heed__category_of(c) <= 25);
+  return heed__is_white(c);
 }
 
 static void strip_spaces(const heed__step *step, const heed__bytes *text, size_t *begin, size_t *end) {
