@@ -43,7 +43,7 @@
  * = sizeof options, .cache = cache}. This keeps programs and libraries of different versions compatible:
  * fields that an older header does not have count as unset, and fields that an older library does not know
  * must be zero. A size of 0 is an error. The other structs (heed_allocator, heed_scalar, heed_window,
- * heed_entry) and the values of enums never change.
+ * heed_entry, heed_gguf_value) and the values of enums never change.
  *
  * Shape legend: b batch, h heads, hq query heads, hkv key and value heads, n tokens, l queries, s keys, d
  * size of a head, dv size of a value. */
@@ -686,8 +686,9 @@ HEED_CALL heed_contiguous(heed_context *ctx, const heed_tensor *x, heed_tensor *
 HEED_CALL heed_flip(heed_context *ctx, const heed_tensor *x, int ndims, const int *dims, heed_tensor **out);
 /** x in another dtype: an alias if x has that dtype, else a copy. To int64 and int8, the fraction is dropped,
  * numbers out of range become the nearest end of it, and nan becomes 0; to bool, everything but 0 is true; to
- * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. To q8_0,
- * finite numbers are quantized as by ggml; other blocked dtypes are only read. */
+ * bfloat16 and float16, numbers are converted to float32 and rounded to nearest, ties to even. To
+ * blocked dtypes, numbers up to 65504 in magnitude are quantized: in blocks of 32 as by ggml bit for bit, in
+ * those of 256 after a search like ggml's. */
 HEED_CALL heed_to(heed_context *ctx, const heed_tensor *x, heed_dtype dtype, heed_tensor **out);
 /** Writes src, broadcast and converted, to the elements of dst; if they overlap, as if src had been copied
  * first. */
@@ -1575,6 +1576,48 @@ HEED_CALL heed_archive_tensor(const heed_archive *archive, int64_t i, heed_tenso
 HEED_API bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **key,
                                     const char **value);
 
+/* Types of the metadata of GGUF files, numbered as there. */
+typedef enum heed_gguf_type {
+  HEED_GGUF_UINT8,
+  HEED_GGUF_INT8,
+  HEED_GGUF_UINT16,
+  HEED_GGUF_INT16,
+  HEED_GGUF_UINT32,
+  HEED_GGUF_INT32,
+  HEED_GGUF_FLOAT32,
+  HEED_GGUF_BOOL,
+  HEED_GGUF_STRING,
+  HEED_GGUF_ARRAY,
+  HEED_GGUF_UINT64,
+  HEED_GGUF_INT64,
+  HEED_GGUF_FLOAT64
+} heed_gguf_type;
+
+/* A value of the metadata: of a loaded archive, in whose memory its bytes are, or to save. */
+typedef struct heed_gguf_value {
+  heed_gguf_type type;
+  heed_gguf_type item; /* ARRAY: the type of its elements */
+  int64_t count;       /* ARRAY: elements; STRING: bytes; 1 for others */
+  const void *data; /* as in files: numbers little-endian and unaligned, a bool in a byte, a string without a
+                       closing zero. In an array, a string comes after its length in 8 bytes, an array after
+                       its type in 4 and its count in 8 bytes. */
+} heed_gguf_value;
+
+/** The value of a key of a GGUF file; false: the archive has no such key. */
+HEED_API bool heed_gguf_find(const heed_archive *archive, const char *key, heed_gguf_value *out);
+/** Pair i of a GGUF file's metadata, from 1, in the file's order; false: no such pair. */
+HEED_API bool heed_gguf_pair(const heed_archive *archive, int64_t i, const char **key, heed_gguf_value *out);
+/** Moves the first element of an array to *item, and the array to those that follow; false: it is empty, or
+ * no array. */
+HEED_API bool heed_gguf_next(heed_gguf_value *array, heed_gguf_value *item);
+/** An integer of any width, or a float with a whole value below 2^53; false: another value, or one above
+ * 2^63 - 1. */
+HEED_API bool heed_gguf_integer(const heed_gguf_value *value, int64_t *out);
+/** A number of any type; false: another value. */
+HEED_API bool heed_gguf_number(const heed_gguf_value *value, double *out);
+/** false: another value than a bool. */
+HEED_API bool heed_gguf_boolean(const heed_gguf_value *value, bool *out);
+
 /** Loads a .safetensors file (mapped: read on first use, copied on write), a sharded one by its
  * .safetensors.index.json, a .gguf file (mapped as well, with blocked dtypes), or an .npz file; files with
  * other names are identified by their first bytes. float32, float16, bfloat16, int64, int8 and bool keep
@@ -1586,15 +1629,22 @@ HEED_CALL heed_load_archive(heed_context *ctx, const char *path, heed_archive **
 /** Loads a .npy file as a row-major tensor. Errors: FILE, ARGUMENT, MEMORY. */
 HEED_CALL heed_load_npy(heed_context *ctx, const char *path, heed_tensor **out);
 
-/** Saves the tensors under these names (distinct, UTF-8) as .safetensors or .npz (uncompressed), depending on
- * the ending of path. metadata: `pairs` keys and values in turn, for safetensors only; NULL if pairs is 0.
- * The file is written under a temporary name, .heed-….tmp in the same directory, and renamed, so it is
- * complete or unchanged. A killed process leaves the temporary file; the next save of that path removes it. A
- * symbolic link is followed: the file that it points to is replaced, and keeps its mode. Errors: FILE,
- * ARGUMENT, DTYPE (bfloat16 in .npz and .npy), MEMORY. */
+/** Saves the tensors under these names (distinct, UTF-8) as .safetensors, .npz (uncompressed) or .gguf (see
+ * heed_save_gguf), depending on the ending of path. metadata: `pairs` keys and texts in turn, not for .npz;
+ * NULL if pairs is 0. The file is written under a temporary name, .heed-….tmp in the same directory, and
+ * renamed, so it is complete or unchanged. A killed process leaves the temporary file; the next save of that
+ * path removes it. A symbolic link is followed: the file that it points to is replaced, and keeps its mode.
+ * Errors: FILE, ARGUMENT, DTYPE (bfloat16 in .npz and .npy), MEMORY. */
 HEED_CALL heed_save_archive(heed_context *ctx, const char *path, int64_t count, const char *const *names,
                             const heed_tensor *const *tensors, int64_t pairs, const char *const *metadata);
 HEED_CALL heed_save_npy(heed_context *ctx, const char *path, const heed_tensor *x);
+/** Saves tensors and metadata as a GGUF file of version 3, as heed_save_archive saves. Names take at most 63
+ * bytes and tensors have at most 4 dimensions, which ggml requires; dtypes are float32, float16, bfloat16,
+ * int64, int8 and the blocked ones. The elements are aligned to general.alignment, a power of two, or 32.
+ * Errors: FILE, ARGUMENT, SHAPE, DTYPE (bool), MEMORY. */
+HEED_CALL heed_save_gguf(heed_context *ctx, const char *path, int64_t count, const char *const *names,
+                         const heed_tensor *const *tensors, int64_t pairs, const char *const *keys,
+                         const heed_gguf_value *values);
 
 /* ---- Tokenizers (text/) ---- */
 

@@ -1,9 +1,10 @@
---- heed.load for .safetensors, .npz, .npy, .pt and .gguf files, and heed.save for all of these but .pt and .gguf.
+--- heed.load for .safetensors, .npz, .npy, .pt and .gguf files, and heed.save for all of these but .pt.
 
 local checkpoints = require "heed.checkpoints"
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local gguf = require "heed.gguf"
 local state_dict = require "heed.nn.state_dict"
 local files, primitives = core.files, core.modules
 local fail = E.fail
@@ -109,6 +110,10 @@ function M.save(path, what, ...)
     local fix = E.is_module(what) and "; use m:state_dict()"
       or E.object_name(what) and "; give it in a table, such as {optimizer = optimizer}" or ""
     E.reject("save", "what", what, "a tensor or a table of tensors%s", fix)
+  end
+  if path:find "%.gguf$" then
+    local names, tensors = contents_of(what, path)
+    return files.save(path, names, tensors, gguf.encode(metadata), true)
   end
   local pairs_of_metadata = metadata_list(metadata)
   if not is_checkpoint(path, what) then

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Exchanges files with safetensors and numpy: heed loads the files that they write and saves them again, and they read
-the result. If safetensors refuses a file with a few changed bytes, heed must refuse it too. Ends with
+"""Exchanges files with safetensors, numpy and gguf: heed loads the files that they write and saves them again, and they
+read the result. If safetensors refuses a file with a few changed bytes, heed must refuse it too. Ends with
 "N passed, N failed".
 
     python3 scripts/dev/check_files.py build/heed [SEED [MUTATIONS]]
@@ -13,6 +13,7 @@ import warnings
 import zipfile
 from pathlib import Path
 
+import gguf
 import numpy as np
 from safetensors import deserialize, safe_open
 
@@ -153,6 +154,73 @@ class Check:
             self.expect(f"the same tensors in {source.read_bytes()[:header]}", after in (before, flags))
         print(f"changed files: {count}, of which heed loads {taken}")
 
+    # ---- gguf ----
+
+    def some_value(self, kind):
+        rng = self.rng
+        if kind == gguf.GGUFValueType.STRING:
+            return some_name(rng)
+        if kind == gguf.GGUFValueType.BOOL:
+            return rng.random() < 0.5
+        if kind in (gguf.GGUFValueType.FLOAT32, gguf.GGUFValueType.FLOAT64):
+            return float(np.float32(rng.choice([rng.gauss(0, 1), 10000.0])))
+        bits = int(kind.name.lstrip("UINT"))
+        low = 0 if kind.name[0] == "U" else -2 ** (bits - 1)
+        return rng.choice([low, low + 2 ** min(bits, 63) - 1, rng.randrange(low, low + 2 ** min(bits, 50))])
+
+    def some_gguf(self, path):
+        """The fields with their types, and the tensors with their types."""
+        fields, tensors, rng = {}, {}, self.rng
+        writer = gguf.GGUFWriter(path, "test")
+        if rng.random() < 0.3:
+            writer.add_custom_alignment(rng.choice([64, 256]))
+        kinds = [kind for kind in gguf.GGUFValueType if kind != gguf.GGUFValueType.ARRAY]
+        for i in range(rng.randrange(0, 12)):
+            kind = rng.choice(kinds)
+            if rng.random() < 0.3:
+                value = [self.some_value(kind) for _ in range(rng.randrange(1, 5))]
+                writer.add_key_value(f"list.{i}", value, gguf.GGUFValueType.ARRAY, sub_type=kind)
+                fields[f"list.{i}"] = ([gguf.GGUFValueType.ARRAY, kind], value)
+            else:
+                value = self.some_value(kind)
+                writer.add_key_value(f"key.{i}", value, kind)
+                fields[f"key.{i}"] = ([kind], value)
+        elements = ["F32", "F16", "BF16", "I64", "I8"]
+        blocks = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
+        for i in range(rng.randrange(0, 8)):
+            kind = gguf.GGMLQuantizationType[rng.choice(elements + blocks)]
+            size, width = gguf.GGML_QUANT_SIZES[kind]
+            shape = tuple(rng.choice([1, 2, 3, 5]) for _ in range(rng.randrange(0, 3))) + (rng.choice([1, 2]) * width,)
+            raw = np.frombuffer(rng.randbytes(int(np.prod(shape))), np.uint8).reshape(shape)
+            writer.add_tensor(f"tensor {i} \u6ce8", raw, raw_dtype=kind)
+            tensors[f"tensor {i} \u6ce8"] = (kind, [*shape[:-1], shape[-1] // width * size], raw.tobytes())
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return fields, tensors
+
+    def gguf(self, count):
+        """heed saves the types of numbers and the blocks as they were."""
+        pairs, contents = [], []
+        for i in range(count):
+            source, target = self.folder / f"{i}.gguf", self.folder / f"{i}.out.gguf"
+            contents.append(self.some_gguf(source))
+            pairs.append((source, target))
+        for answer, (_, target), (fields, tensors) in zip(self.resave(pairs), pairs, contents):
+            self.expect(f"gguf {answer}", answer == "ok")
+            if answer != "ok":
+                continue
+            reader = gguf.GGUFReader(target)
+            for key, (types, value) in fields.items():
+                field = reader.fields[key]
+                found = field.contents()
+                self.expect(f"{key}: {types} {value!r}, found {field.types} {found!r}",
+                            list(field.types) == types and found == value)
+            found = {t.name: (t.tensor_type, [int(n) for n in reversed(t.shape)], t.data.tobytes())
+                     for t in reader.tensors}
+            self.expect(f"the tensors {sorted(tensors)}", found == tensors)
+
     # ---- numpy ----
 
     def arrays(self):
@@ -221,6 +289,7 @@ def main(runner, seed=1, mutations=3000):
         check = Check(runner, folder, int(seed))
         check.safetensors(100)
         check.mutations(int(mutations))
+        check.gguf(100)
         check.numpy()
         check.many()
         print(f"{check.passed} passed, {check.failed} failed")

@@ -135,6 +135,9 @@ local function argument(f, i, kind, name, before)
   if struct == "heed_scalar" or struct == "heed_entry" or struct == "heed_window" then
     before[#before + 1] = ("%s out%d; memset(&out%d, 0, sizeof out%d);"):format(struct, i, i, i)
     return pick("&out" .. i), true
+  elseif struct == "heed_gguf_value" then
+    before[#before + 1] = ("heed_gguf_value out%d = {.type = HEED_GGUF_STRING};"):format(i)
+    return pick("&out" .. i), true
   elseif struct then -- one that begins with its size
     before[#before + 1] = ("%s out%d = {.size = sizeof out%d};"):format(struct, i, i)
     local owns = struct == "heed_attention_taps"

@@ -7,7 +7,8 @@ for line in io.lines() do
   local what, metadata = heed.load(from)
   local done, message = what ~= nil, metadata
   if done then
-    local with = to:find "%.safetensors$" and next(metadata) and { metadata = metadata } or {}
+    if to:find "%.gguf$" then metadata = what.metadata end
+    local with = not to:find "%.np[yz]$" and next(metadata or {}) and { metadata = metadata } or {}
     local fine, result, problem = pcall(heed.save, to, what, with) -- an error: a tensor that heed cannot use
     done, message = fine and result, fine and problem or tostring(result):gsub("^.-:%d+: ", "", 1)
   end

@@ -345,6 +345,12 @@ void lheed_push_sizes(lua_State *L, int ndim, const int64_t *sizes);
 
 /** The path at idx, as a C string. (lio.c) */
 const char *lheed_path(lua_State *L, int idx, const char *function);
+/** The type of loaded archives, which scripts get none of. (lio.c) */
+extern const lheed_type lheed_archive_type;
+/** Splits a list (from lheed_own_list) of keys and bytes of GGUF values, which live as long as it. (lgguf.c)
+ */
+void lheed_read_gguf_pairs(lua_State *L, heed_context *ctx, int list, lua_Unsigned pairs, const char **keys,
+                           heed_gguf_value *values);
 /** For a status other than OK: returns nil and the message about a file; raises other errors. (lio.c) */
 int lheed_file_failed(lua_State *L, heed_status status);
 /* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
@@ -493,6 +499,7 @@ void lheed_open_late(lua_State *L);
   X(info)         /* linfo.c: threads, the clock, heed.info */                                               \
   X(limit)        /* llimit.c: heed.limit */                                                                 \
   X(io)           /* lio.c: files, for heed's own Lua files */                                               \
+  X(gguf)         /* lgguf.c: metadata of GGUF files */                                                      \
   X(text)         /* ltext.c: Unicode, for heed's own Lua files */                                           \
   X(vocabulary)   /* lvocabulary.c: the pieces of a tokenizer */                                             \
   X(tokenizer)    /* ltokenizer.c: tokenizers in C */                                                        \

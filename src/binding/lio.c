@@ -14,7 +14,7 @@ static void release_json(void *object) {
 }
 
 /* No script gets a box of these types. */
-static const lheed_type archive_type = {"Archive", "archive", release_archive, NULL};
+const lheed_type lheed_archive_type = {"Archive", "archive", release_archive, NULL};
 static const lheed_type json_type = {"Json", "tree of JSON", release_json, NULL};
 
 const char *lheed_path(lua_State *L, int idx, const char *function) {
@@ -37,8 +37,8 @@ int lheed_file_failed(lua_State *L, heed_status status) {
 /* Whether `metadata` makes the table of the metadata when it is used, as vocabularies are long. */
 static bool has_values(const heed_archive *archive) {
   const char *key;
-  const heed__gguf_value *value;
-  return heed__gguf_pair(archive, 1, &key, &value);
+  heed_gguf_value value;
+  return heed_gguf_pair(archive, 1, &key, &value);
 }
 
 /* Pushes the names in order, the tensors by name, the metadata (false: made when it is used), and by name the
@@ -86,7 +86,7 @@ static int load(lua_State *L) {
   heed_status status;
   lheed_arguments(L, "load", 1);
   const char *path = lheed_path(L, 1, "load");
-  heed_archive **archive = (heed_archive **)lheed_push_box(L, &archive_type);
+  heed_archive **archive = (heed_archive **)lheed_push_box(L, &lheed_archive_type);
   heed_tensor **tensor = lheed_push_tensor(L);
   LHEED_TRY_FILE(L, &status, heed__load_file(ctx, path, archive, tensor));
   if (status != HEED_OK) return lheed_file_failed(L, status);
@@ -107,7 +107,7 @@ static int load(lua_State *L) {
 /* The archive at 1, where the number at 2 is that of an entry. */
 static heed_archive *archive_argument(lua_State *L, int64_t *i) {
   lheed_arguments(L, "load", 2);
-  const lheed_box *box = lheed_test(L, 1, &archive_type);
+  const lheed_box *box = lheed_test(L, 1, &lheed_archive_type);
   *i = lheed_integer(L, 2, "load", "number");
   if (!box || !box->object || *i < 1 || *i > heed_archive_count(box->object))
     lheed_bad_argument(L, 1, "load", "archive", "an archive with that entry");
@@ -133,52 +133,6 @@ static int describe_entry(lua_State *L) {
   heed__archive_describe(archive, i, text);
   lua_pushstring(L, text);
   return 1;
-}
-
-/* Pushes a value of GGUF metadata: numbers as integers where they are; arrays as lists, at most four deep. */
-static void push_value(lua_State *L, heed_context *ctx, const heed__gguf_value *value, unsigned *pushed) {
-  int64_t integer;
-  double number = 0;
-  bool flag = false;
-  if ((++*pushed & 0xfff) == 0) lheed_check_cancel_of(L, ctx, "load");
-  if (value->type == HEED__GGUF_STRING) {
-    lua_pushlstring(L, value->data, (size_t)value->count);
-  } else if (heed__gguf_boolean(value, &flag)) {
-    lua_pushboolean(L, flag);
-  } else if (value->type != HEED__GGUF_ARRAY) {
-    const bool is_float = value->type == HEED__GGUF_FLOAT32 || value->type == HEED__GGUF_FLOAT64;
-    if (!is_float && heed__gguf_integer(value, &integer))
-      lua_pushinteger(L, (lua_Integer)integer);
-    else if (heed__gguf_number(value, &number))
-      lua_pushnumber(L, (lua_Number)number);
-  } else {
-    heed__gguf_value rest = *value, item;
-    luaL_checkstack(L, 4, "metadata");
-    lua_newtable(L);
-    for (lua_Integer i = 1; heed__gguf_next(&rest, &item); i++) {
-      push_value(L, ctx, &item, pushed);
-      lua_rawseti(L, -2, i);
-    }
-  }
-}
-
-/* metadata(archive): a table of the values by key */
-static int metadata_of(lua_State *L) {
-  unsigned pushed = 0;
-  const char *key;
-  const heed__gguf_value *value;
-  heed_context *ctx = lheed_get(L)->context;
-  lheed_begin(L);
-  lheed_arguments(L, "load", 1);
-  const lheed_box *box = lheed_test(L, 1, &archive_type);
-  if (!box || !box->object) return lheed_bad_argument(L, 1, "load", "archive", "an archive");
-  lua_newtable(L);
-  for (int64_t i = 1; heed__gguf_pair(box->object, i, &key, &value); i++) {
-    lua_pushstring(L, key);
-    push_value(L, ctx, value, &pushed);
-    lua_rawset(L, -3);
-  }
-  return lheed_return(L, 1);
 }
 
 /* ---- Saving ---- */
@@ -210,13 +164,14 @@ static void read_strings(lua_State *L, heed_context *ctx, int list, lua_Unsigned
   }
 }
 
-/* save(path, names, tensors, metadata): three lists, metadata of alternating keys and values; true; or nil,
- * message */
+/* save(path, names, tensors, metadata, typed): three lists, metadata of alternating keys and texts, or, if
+ * typed, keys and the bytes of GGUF values; true; or nil, message */
 static int save(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status;
   const char *path = lheed_path(L, 1, "save");
   static const char *const lists[] = {"names", "tensors", "metadata"};
+  const bool typed = lua_toboolean(L, 5);
   lua_settop(L, 4);
   for (int i = 0; i < 3; i++) {
     if (!lua_istable(L, i + 2)) return lheed_bad_argument(L, i + 2, "save", lists[i], "a list");
@@ -226,8 +181,13 @@ static int save(lua_State *L) {
   const char **names = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *names) + 1, 0);
   const char **metadata = lua_newuserdatauv(L, heed__array_bytes(texts, sizeof *metadata) + 1, 0);
   const heed_tensor **tensors = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *tensors) + 1, 0);
+  heed_gguf_value *values =
+      lua_newuserdatauv(L, heed__array_bytes(typed ? texts / 2 : 0, sizeof *values) + 1, 0);
   read_strings(L, ctx, 2, count, names);
-  read_strings(L, ctx, 4, texts, metadata);
+  if (typed)
+    lheed_read_gguf_pairs(L, ctx, 4, texts / 2, metadata, values);
+  else
+    read_strings(L, ctx, 4, texts, metadata);
   for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing allocates (rule 2) */
     lheed_own_element(L, 3, i);
     lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);
@@ -237,8 +197,10 @@ static int save(lua_State *L) {
     tensors[i] = box->object;
     lua_pop(L, 1);
   }
+  const int64_t n = (int64_t)count, pairs = (int64_t)texts / 2;
   LHEED_TRY_FILE(L, &status,
-                 heed_save_archive(ctx, path, (int64_t)count, names, tensors, (int64_t)texts / 2, metadata));
+                 typed ? heed_save_gguf(ctx, path, n, names, tensors, pairs, metadata, values)
+                       : heed_save_archive(ctx, path, n, names, tensors, pairs, metadata));
   if (status != HEED_OK) return lheed_file_failed(L, status);
   lua_pushboolean(L, true);
   return 1;
@@ -412,14 +374,13 @@ void lheed_open_io(lua_State *L) {
                                        {"text", text},
                                        {"open", open_entry},
                                        {"describe", describe_entry},
-                                       {"metadata", metadata_of},
                                        {"forget", forget_tensor},
                                        {"write", write_bytes},
                                        {"compress", compress_bytes},
                                        {"crc32", crc32_of_bytes},
                                        {"terminal", terminal},
                                        {NULL, NULL}};
-  lheed_new_type(L, &archive_type, NULL);
+  lheed_new_type(L, &lheed_archive_type, NULL);
   lheed_new_type(L, &json_type, NULL);
   lheed_add(L, "files", functions);
 }

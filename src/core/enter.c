@@ -49,18 +49,26 @@ heed_status heed__check_list(heed_context *ctx, const char *function, const char
   return heed__refuse_pointer(ctx, function, argument, NULL);
 }
 
-heed_status heed__check_tensors(heed_context *ctx, const char *function, const char *argument, int64_t count,
-                                const heed_tensor *const *tensors) {
+heed_status heed__check_any_tensors(heed_context *ctx, const char *function, const char *argument,
+                                    int64_t count, const heed_tensor *const *tensors) {
   if (count > 0 && tensors == NULL) return heed__refuse_pointer(ctx, function, argument, NULL);
   for (int64_t i = 0; i < count; i++) {
-    if (heed__has_elements(ctx, tensors[i])) continue;
-    if (heed__is_tensor_of(ctx, tensors[i]))
-      return heed__fail(ctx, HEED_DTYPE,
-                        "%s: number %" PRId64
-                        " of %s is %s; it must not be quantized in blocks; use x:float()",
-                        function, i + 1, argument, heed_dtype_name(tensors[i]->dtype));
+    if (heed__is_tensor_of(ctx, tensors[i])) continue;
     return heed__fail(ctx, HEED_ARGUMENT, "%s: number %" PRId64 " of %s is %s", function, i + 1, argument,
                       tensors[i] == NULL ? "missing (NULL)" : "of another context; all must be of one");
+  }
+  return HEED_OK;
+}
+
+heed_status heed__check_tensors(heed_context *ctx, const char *function, const char *argument, int64_t count,
+                                const heed_tensor *const *tensors) {
+  const heed_status status = heed__check_any_tensors(ctx, function, argument, count, tensors);
+  if (status != HEED_OK) return status;
+  for (int64_t i = 0; i < count; i++) {
+    if (!heed__is_blocked(tensors[i]->dtype)) continue;
+    return heed__fail(ctx, HEED_DTYPE,
+                      "%s: number %" PRId64 " of %s is %s; it must not be quantized in blocks; use x:float()",
+                      function, i + 1, argument, heed_dtype_name(tensors[i]->dtype));
   }
   return HEED_OK;
 }

@@ -128,6 +128,10 @@ heed_status heed__check_list(heed_context *ctx, const char *function, const char
                              const void *list);
 /** Checks a list of `count` tensors of ctx, up to the first error. Errors: ARGUMENT. */
 HEED_MUST_USE
+heed_status heed__check_any_tensors(heed_context *ctx, const char *function, const char *argument,
+                                    int64_t count, const heed_tensor *const *tensors);
+/** The same, and that none is of a blocked dtype. Errors: ARGUMENT, DTYPE. */
+HEED_MUST_USE
 heed_status heed__check_tensors(heed_context *ctx, const char *function, const char *argument, int64_t count,
                                 const heed_tensor *const *tensors);
 

@@ -142,18 +142,18 @@ bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **
 
 /* ---- Metadata of GGUF files ---- */
 
-const heed__gguf_value *heed__gguf_find(const heed_archive *archive, const char *key) {
+bool heed_gguf_find(const heed_archive *archive, const char *key, heed_gguf_value *out) {
   const heed__name name = {key, 0};
-  if (archive->value_count == 0) return NULL;
+  if (archive == NULL || key == NULL || out == NULL || archive->value_count == 0) return false;
   const heed__name *found = bsearch(&name, archive->sorted_values, (size_t)archive->value_count,
                                     sizeof(*archive->sorted_values), compare_names);
-  return found == NULL ? NULL : &archive->values[found->index].value;
+  if (found != NULL) *out = archive->values[found->index].value;
+  return found != NULL;
 }
 
-bool heed__gguf_pair(const heed_archive *archive, int64_t i, const char **key,
-                     const heed__gguf_value **value) {
-  if (i < 1 || i > archive->value_count) return false;
+bool heed_gguf_pair(const heed_archive *archive, int64_t i, const char **key, heed_gguf_value *out) {
+  if (archive == NULL || key == NULL || out == NULL || i < 1 || i > archive->value_count) return false;
   *key = archive->values[i - 1].key;
-  *value = &archive->values[i - 1].value;
+  *out = archive->values[i - 1].value;
   return true;
 }

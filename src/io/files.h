@@ -183,7 +183,7 @@ bool heed__stored_convert(const heed__stored *f, bool reversed, const char *p, i
 /* A pair of a GGUF file's metadata. */
 typedef struct heed__gguf_entry {
   const char *key;
-  heed__gguf_value value;
+  heed_gguf_value value;
 } heed__gguf_entry;
 
 /* A loaded tensor, elements in a mapped file, of which heed__entry_open makes a tensor, or a reason why there
@@ -262,7 +262,9 @@ typedef struct heed__contents {
   const char *const *names;
   const heed_tensor *const *tensors;
   int64_t pairs;
-  const char *const *metadata; /* keys and values in turn */
+  const char *const *metadata; /* keys and texts in turn */
+  const char *const *keys;     /* of `values`, the metadata instead, if it is not NULL */
+  const heed_gguf_value *values;
 } heed__contents;
 
 /* The loaded contents: one of both. */
@@ -278,6 +280,7 @@ typedef struct heed__format {
   const char *ending; /* of paths: ".npz" */
   bool alone;         /* holds one tensor without a name; else tensors by name */
   bool metadata;      /* can hold metadata */
+  bool blocks;        /* can hold tensors of blocked dtypes */
   struct {
     size_t offset, length;
     const char *bytes;

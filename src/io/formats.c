@@ -187,24 +187,30 @@ static heed_status check_utf8(heed_context *ctx, const char *what, const char *t
                     heed__quoted(quoted, text, false));
 }
 
-static heed_status check_contents(heed_context *ctx, const heed__contents *c) {
+/* Checks that a list of texts has no NULL and is UTF-8; "the name" and "names" in messages. */
+static heed_status check_texts(heed_context *ctx, const char *each, const char *list, int64_t count,
+                               const char *const *texts) {
+  heed_status status = HEED_OK;
+  if (count > 0 && texts == NULL) return heed__refuse_pointer(ctx, "save", list, NULL);
+  for (int64_t i = 0; i < count && status == HEED_OK; i++) {
+    if (texts[i] == NULL)
+      return heed__fail(ctx, HEED_ARGUMENT, "save: number %lld of %s is missing (NULL)", (long long)i + 1,
+                        list);
+    status = check_utf8(ctx, each, texts[i]);
+  }
+  return status;
+}
+
+static heed_status check_contents(heed_context *ctx, const heed__contents *c, bool blocks) {
   if (c->count < 0 || c->pairs < 0)
     return heed__fail(ctx, HEED_ARGUMENT, "save: %s is %lld; it must be 0 or more",
                       c->count < 0 ? "count" : "pairs", (long long)(c->count < 0 ? c->count : c->pairs));
-  if (c->count > 0 && c->names == NULL) return heed__refuse_pointer(ctx, "save", "names", NULL);
-  if (c->pairs > 0 && c->metadata == NULL) return heed__refuse_pointer(ctx, "save", "metadata", NULL);
-  heed_status status = heed__check_tensors(ctx, "save", "tensors", c->count, c->tensors);
-  for (int64_t i = 0; i < c->count && status == HEED_OK; i++) {
-    if (c->names[i] == NULL)
-      return heed__fail(ctx, HEED_ARGUMENT, "save: number %lld of names is missing (NULL)", (long long)i + 1);
-    status = check_utf8(ctx, "the name", c->names[i]);
-  }
-  for (int64_t i = 0; i < 2 * c->pairs && status == HEED_OK; i++) {
-    if (c->metadata[i] == NULL)
-      return heed__fail(ctx, HEED_ARGUMENT, "save: number %lld of metadata is missing (NULL)",
-                        (long long)i + 1);
-    status = check_utf8(ctx, "the metadata", c->metadata[i]);
-  }
+  heed_status status = blocks ? heed__check_any_tensors(ctx, "save", "tensors", c->count, c->tensors)
+                              : heed__check_tensors(ctx, "save", "tensors", c->count, c->tensors);
+  if (status == HEED_OK) status = check_texts(ctx, "the name", "names", c->count, c->names);
+  if (status == HEED_OK)
+    status = c->values != NULL ? check_texts(ctx, "the key", "keys", c->pairs, c->keys)
+                               : check_texts(ctx, "the metadata", "metadata", 2 * c->pairs, c->metadata);
   return status;
 }
 
@@ -224,15 +230,34 @@ static heed_status check_distinct(heed_context *ctx, const char *what, int64_t c
                     heed__quoted(quoted, duplicate, false));
 }
 
+/* Saves tensors by name in a format that is known, or NULL: that of the path. */
+static heed_status save_archive(heed_context *ctx, const char *path, const heed__format *format,
+                                const heed__contents *c) {
+  const heed__format *found = format != NULL ? format : format_of_path(path);
+  const bool typed = c->values != NULL;
+  heed_status status = check_contents(ctx, c, found != NULL && found->blocks);
+  if (status == HEED_OK) status = check_distinct(ctx, "name", c->count, 1, c->names);
+  if (status == HEED_OK)
+    status = check_distinct(ctx, "metadata key", c->pairs, typed ? 1 : 2, typed ? c->keys : c->metadata);
+  if (status == HEED_OK && format == NULL)
+    status = format_to_save(ctx, path, saves_names, "tensors by name", &found);
+  if (status == HEED_OK && format == NULL && c->pairs > 0)
+    status = format_to_save(ctx, path, saves_metadata, "metadata", &found);
+  return status == HEED_OK ? save_contents(ctx, path, found, c) : status;
+}
+
 heed_status heed_save_archive(heed_context *ctx, const char *path, int64_t count, const char *const *names,
                               const heed_tensor *const *tensors, int64_t pairs, const char *const *metadata) {
   HEED__ENTER(ctx, "save", path);
-  const heed__contents contents = {count, names, tensors, pairs, metadata};
-  const heed__format *format;
-  heed_status status = check_contents(ctx, &contents);
-  if (status == HEED_OK) status = check_distinct(ctx, "name", count, 1, names);
-  if (status == HEED_OK) status = check_distinct(ctx, "metadata key", pairs, 2, metadata);
-  if (status == HEED_OK) status = format_to_save(ctx, path, saves_names, "tensors by name", &format);
-  if (status == HEED_OK && pairs > 0) status = format_to_save(ctx, path, saves_metadata, "metadata", &format);
-  return status == HEED_OK ? save_contents(ctx, path, format, &contents) : status;
+  const heed__contents contents = {count, names, tensors, pairs, metadata, NULL, NULL};
+  return save_archive(ctx, path, NULL, &contents);
+}
+
+heed_status heed_save_gguf(heed_context *ctx, const char *path, int64_t count, const char *const *names,
+                           const heed_tensor *const *tensors, int64_t pairs, const char *const *keys,
+                           const heed_gguf_value *values) {
+  HEED__ENTER(ctx, "save", path);
+  if (pairs > 0 && values == NULL) return heed__refuse_pointer(ctx, "save", "values", NULL);
+  const heed__contents contents = {count, names, tensors, pairs, NULL, keys, values};
+  return save_archive(ctx, path, &heed__format_gguf, &contents);
 }

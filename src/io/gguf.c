@@ -11,7 +11,6 @@ enum {
   HEADER = 24,
   LEAST_PAIR = 8 + 4 + 1,       /* bytes of the shortest pair */
   LEAST_TENSOR = 8 + 4 + 4 + 8, /* and tensor description */
-  DEFAULT_ALIGNMENT = 32,
 };
 
 /* The types of ggml by their number: name, elements and bytes of a block. Numbers that are missing were
@@ -34,12 +33,19 @@ static const struct ggml_type {
 };
 #define GGML_TYPES (sizeof ggml_types / sizeof *ggml_types)
 
-typedef struct reader {
+uint32_t heed__ggml_number(heed_dtype dtype) {
+  const char *name = heed__stored_name(HEED__IN_GGUF, dtype);
+  uint32_t i = 0;
+  while (ggml_types[i].name == NULL || strcmp(ggml_types[i].name, name) != 0) i++;
+  return i;
+}
+
+typedef struct gguf_reader {
   heed__gguf_cursor c;
   heed__file_map *map;
   uint64_t tensors, pairs, alignment;
   heed_archive *archive;
-} reader;
+} gguf_reader;
 
 /* A tensor's elements, from the first byte of all elements on. */
 typedef struct span {
@@ -49,7 +55,7 @@ typedef struct span {
 
 /* ---- Header ---- */
 
-static heed_status read_header(reader *r) {
+static heed_status read_gguf_header(gguf_reader *r) {
   const heed__where *where = r->c.where;
   uint64_t magic, version = 0;
   if (r->map->size < HEADER || memcmp(r->map->data, "GGUF", 4) != 0)
@@ -73,7 +79,7 @@ static heed_status read_header(reader *r) {
 
 /* ---- Names ---- */
 
-static heed_status take_name(reader *r, const char *what, const char **text, size_t *length) {
+static heed_status take_gguf_name(gguf_reader *r, const char *what, const char **text, size_t *length) {
   const long long at = (long long)(r->c.at - r->c.start);
   const heed_status status = heed__gguf_take_string(&r->c, what, text, length);
   if (status != HEED_OK) return status;
@@ -87,7 +93,7 @@ static heed_status take_name(reader *r, const char *what, const char **text, siz
 }
 
 /* Passes over a tensor's description after its name. */
-static heed_status skip_tensor(reader *r) {
+static heed_status skip_tensor(gguf_reader *r) {
   uint64_t dims = 0;
   heed_status status = heed__gguf_take(&r->c, "a tensor's description", 4, &dims);
   if (status != HEED_OK) return status;
@@ -103,15 +109,15 @@ static heed_status skip_tensor(reader *r) {
 }
 
 /* Checks all that comes before the elements, and counts the bytes of names; the cursor returns. */
-static heed_status measure_header(reader *r, size_t *text) {
+static heed_status measure_header(gguf_reader *r, size_t *text) {
   const char *begin = r->c.at, *name;
   heed_context *ctx = r->c.where->ctx;
   size_t length = 0;
-  heed__gguf_value value;
+  heed_gguf_value value;
   heed_status status = HEED_OK;
   for (uint64_t i = 0; i < r->pairs + r->tensors && status == HEED_OK; i++) {
     const bool pair = i < r->pairs;
-    status = take_name(r, pair ? "a key of the metadata" : "a tensor's name", &name, &length);
+    status = take_gguf_name(r, pair ? "a key of the metadata" : "a tensor's name", &name, &length);
     if (status == HEED_OK) status = pair ? heed__gguf_take_value(&r->c, &value) : skip_tensor(r);
     *text += length + 1;
     if (status == HEED_OK && heed__is_due_at(&ctx->pace, (int64_t)i)) status = heed__stopped(ctx, "load");
@@ -122,7 +128,7 @@ static heed_status measure_header(reader *r, size_t *text) {
 
 /* ---- Metadata ---- */
 
-static heed_status fill_values(reader *r) {
+static heed_status fill_values(gguf_reader *r) {
   heed_archive *a = r->archive;
   const size_t n = (size_t)r->pairs, bytes = n * (sizeof *a->values + sizeof *a->sorted_values);
   char quoted[HEED__QUOTED];
@@ -133,7 +139,7 @@ static heed_status fill_values(reader *r) {
   if (a->values == NULL || a->sorted_values == NULL) return heed__fail_memory(a->ctx, "load", bytes);
   for (size_t i = 0; i < n; i++) {
     heed__gguf_entry *entry = &a->values[i];
-    heed_status status = take_name(r, "a key of the metadata", &text, &length);
+    heed_status status = take_gguf_name(r, "a key of the metadata", &text, &length);
     if (status == HEED_OK) status = heed__gguf_take_value(&r->c, &entry->value);
     if (status != HEED_OK) return status;
     entry->key = heed__archive_bytes(a, text, length);
@@ -147,20 +153,19 @@ static heed_status fill_values(reader *r) {
   return HEED_OK;
 }
 
-static heed_status read_alignment(reader *r) {
-  const heed__gguf_value *value = heed__gguf_find(r->archive, "general.alignment");
-  int64_t n = DEFAULT_ALIGNMENT;
-  if (value != NULL && !heed__gguf_integer(value, &n)) n = 0;
-  if (n < 1 || n > 1 << 20 || (n & (n - 1)) != 0)
-    return heed__fail_file(r->c.where, "general.alignment must be a power of two up to 2^20");
-  r->alignment = (uint64_t)n;
-  return HEED_OK;
+static heed_status read_alignment(gguf_reader *r) {
+  heed_gguf_value value;
+  r->alignment = HEED__GGUF_ALIGNMENT;
+  if (heed_gguf_find(r->archive, "general.alignment", &value)) r->alignment = heed__gguf_alignment(&value);
+  if (r->alignment > 0) return HEED_OK;
+  return heed__fail_file(r->c.where, "general.alignment must be a power of two up to 2^20");
 }
 
 /* ---- Tensors ---- */
 
 /* Reads the shape of the entry: the file has the last dimension first. Counts its elements. */
-static heed_status read_dims(reader *r, const heed__where *where, heed__entry *entry, uint64_t *numel) {
+static heed_status read_gguf_dims(gguf_reader *r, const heed__where *where, heed__entry *entry,
+                                  uint64_t *numel) {
   uint64_t dims = 0, size = 0;
   heed_status status = heed__gguf_take(&r->c, "a tensor's description", 4, &dims);
   bool empty = false;
@@ -191,16 +196,16 @@ static heed_status refuse_type(const heed__where *where, uint64_t type, heed__en
   return HEED_OK;
 }
 
-static heed_status read_tensor(reader *r, heed__entry *entry, span *s) {
+static heed_status read_tensor(gguf_reader *r, heed__entry *entry, span *s) {
   heed__where where;
   const char *text;
   size_t length;
   uint64_t numel = 0, type = 0, offset = 0;
-  heed_status status = take_name(r, "a tensor's name", &text, &length);
+  heed_status status = take_gguf_name(r, "a tensor's name", &text, &length);
   if (status != HEED_OK) return status;
   entry->name = heed__archive_bytes(r->archive, text, length);
   heed__where_inside(&where, r->c.where, "tensor", entry->name);
-  status = read_dims(r, &where, entry, &numel);
+  status = read_gguf_dims(r, &where, entry, &numel);
   if (status == HEED_OK) status = heed__gguf_take(&r->c, "a tensor's description", 4, &type);
   if (status == HEED_OK) status = heed__gguf_take(&r->c, "a tensor's description", 8, &offset);
   if (status != HEED_OK) return status;
@@ -230,7 +235,7 @@ static int compare_spans(const void *a, const void *b) {
 }
 
 /* Checks that the elements lie in the file, `bytes` of them, and apart from each other. */
-static heed_status check_spans(const reader *r, span *spans, uint64_t bytes) {
+static heed_status check_spans(const gguf_reader *r, span *spans, uint64_t bytes) {
   const heed_archive *a = r->archive;
   heed__where where;
   uint64_t reached = 0;
@@ -259,7 +264,7 @@ static heed_status check_spans(const reader *r, span *spans, uint64_t bytes) {
   return HEED_OK;
 }
 
-static heed_status fill_tensors(reader *r) {
+static heed_status fill_tensors(gguf_reader *r) {
   heed_archive *a = r->archive;
   heed_context *ctx = a->ctx;
   const size_t scratch = (size_t)a->count * sizeof(span);
@@ -288,13 +293,13 @@ static heed_status fill_tensors(reader *r) {
 }
 
 static heed_status load_gguf(const heed__where *where, const char *path, heed__loaded *out) {
-  reader r = {.c = {.where = where}};
+  gguf_reader r = {.c = {.where = where}};
   size_t text = 0;
   heed_status status = heed__file_map_open(where, path, &r.map);
   if (status != HEED_OK) return status;
   r.c.start = r.c.at = r.map->data;
   r.c.end = r.map->data + r.map->size;
-  status = read_header(&r);
+  status = read_gguf_header(&r);
   if (status == HEED_OK) status = measure_header(&r, &text);
   if (status == HEED_OK) status = heed__archive_new(where, (int64_t)r.tensors, 0, text, &r.archive);
   if (status == HEED_OK) {
@@ -314,6 +319,9 @@ static heed_status load_gguf(const heed__where *where, const char *path, heed__l
 
 const heed__format heed__format_gguf = {
     .ending = ".gguf",
+    .metadata = true,
+    .blocks = true,
     .magic = {{0, 4, "GGUF"}},
     .load = load_gguf,
+    .save = heed__gguf_save,
 };

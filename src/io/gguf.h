@@ -22,8 +22,21 @@ heed_status heed__gguf_take_string(heed__gguf_cursor *c, const char *what, const
 /** The next value with its type, checked to its end; arrays may be nested HEED__GGUF_DEPTH deep. Errors:
  * FILE, CANCELLED, LIMIT. */
 HEED_MUST_USE
-heed_status heed__gguf_take_value(heed__gguf_cursor *c, heed__gguf_value *out);
+heed_status heed__gguf_take_value(heed__gguf_cursor *c, heed_gguf_value *out);
 
-enum { HEED__GGUF_DEPTH = 4 };
+/** The byte after a value. */
+const char *heed__gguf_end(const heed_gguf_value *value);
+
+enum { HEED__GGUF_DEPTH = 4, HEED__GGUF_TYPES = HEED_GGUF_FLOAT64 + 1, HEED__GGUF_ALIGNMENT = 32 };
+/** The alignment that a value of general.alignment asks for; 0: it must not be one. */
+uint64_t heed__gguf_alignment(const heed_gguf_value *value);
+
+/** The number of a dtype among ggml's types, which has that dtype. (gguf.c) */
+uint32_t heed__ggml_number(heed_dtype dtype);
+
+/* ---- Writing (gguf_write.c) ---- */
+
+HEED_MUST_USE
+heed_status heed__gguf_save(heed__writer *w, const heed__contents *contents);
 
 #endif

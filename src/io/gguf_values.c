@@ -41,21 +41,21 @@ heed_status heed__gguf_take_string(heed__gguf_cursor *c, const char *what, const
   return HEED_OK;
 }
 
-static heed_status take_type(heed__gguf_cursor *c, heed__gguf_type *out) {
+static heed_status take_type(heed__gguf_cursor *c, heed_gguf_type *out) {
   uint64_t type = 0;
   const heed_status status = heed__gguf_take(c, "the type of a value", 4, &type);
   if (status != HEED_OK) return status;
   if (type >= HEED__GGUF_TYPES)
     return heed__fail_file(c->where, "the type of a value is %llu; it must be 0 to %d",
                            (unsigned long long)type, HEED__GGUF_TYPES - 1);
-  *out = (heed__gguf_type)type;
+  *out = (heed_gguf_type)type;
   return HEED_OK;
 }
 
-static heed_status take_of_type(heed__gguf_cursor *c, int depth, heed__gguf_value *out);
+static heed_status take_of_type(heed__gguf_cursor *c, int depth, heed_gguf_value *out);
 
 /* Elements of an array take at least a byte each, so that absurd counts fail before they cost time. */
-static heed_status take_array(heed__gguf_cursor *c, int depth, heed__gguf_value *out) {
+static heed_status take_array(heed__gguf_cursor *c, int depth, heed_gguf_value *out) {
   uint64_t count = 0;
   heed_context *ctx = c->where->ctx;
   heed_status status = HEED_OK;
@@ -75,7 +75,7 @@ static heed_status take_array(heed__gguf_cursor *c, int depth, heed__gguf_value 
     c->at += count * each;
     return HEED_OK;
   }
-  heed__gguf_value item = {.type = out->item};
+  heed_gguf_value item = {.type = out->item};
   for (int64_t i = 0; i < out->count && status == HEED_OK; i++) {
     status = take_of_type(c, depth + 1, &item);
     if (status == HEED_OK && heed__is_due_at(&ctx->pace, i)) status = heed__stopped(ctx, "load");
@@ -84,13 +84,15 @@ static heed_status take_array(heed__gguf_cursor *c, int depth, heed__gguf_value 
 }
 
 /* The value of out->type. */
-static heed_status take_of_type(heed__gguf_cursor *c, int depth, heed__gguf_value *out) {
+static heed_status take_of_type(heed__gguf_cursor *c, int depth, heed_gguf_value *out) {
   const size_t bytes = value_bytes[out->type];
   size_t length = 0;
-  if (out->type == HEED__GGUF_ARRAY) return take_array(c, depth, out);
-  if (out->type == HEED__GGUF_STRING) {
-    const heed_status status = heed__gguf_take_string(c, "a string", &out->data, &length);
-    if (status == HEED_OK) out->count = (int64_t)length;
+  if (out->type == HEED_GGUF_ARRAY) return take_array(c, depth, out);
+  if (out->type == HEED_GGUF_STRING) {
+    const char *text = NULL;
+    const heed_status status = heed__gguf_take_string(c, "a string", &text, &length);
+    out->data = text;
+    out->count = (int64_t)length;
     return status;
   }
   if ((size_t)(c->end - c->at) < bytes) return fail_short(c, "a value");
@@ -100,56 +102,67 @@ static heed_status take_of_type(heed__gguf_cursor *c, int depth, heed__gguf_valu
   return HEED_OK;
 }
 
-heed_status heed__gguf_take_value(heed__gguf_cursor *c, heed__gguf_value *out) {
-  *out = (heed__gguf_value){0};
+heed_status heed__gguf_take_value(heed__gguf_cursor *c, heed_gguf_value *out) {
+  *out = (heed_gguf_value){0};
   const heed_status status = take_type(c, &out->type);
   return status == HEED_OK ? take_of_type(c, 0, out) : status;
 }
 
-/* ---- Using ---- */
-
-/* The bytes after a value of a checked array. */
-static const char *after(const heed__gguf_value *value) {
-  if (value->type == HEED__GGUF_STRING) return value->data + value->count;
-  if (value->type != HEED__GGUF_ARRAY) return value->data + value_bytes[value->type];
-  heed__gguf_value rest = *value, item;
-  const char *end = value->data + (size_t)value->count * value_bytes[value->item];
-  if (value_bytes[value->item] > 0) return end;
-  while (heed__gguf_next(&rest, &item)) end = rest.data; /* at most HEED__GGUF_DEPTH deep */
-  return end;
+heed_status heed__gguf_read_value(heed_context *ctx, const char *text, size_t bytes, heed_gguf_value *out) {
+  heed__where where;
+  heed__where_init(&where, ctx, "save", "metadata");
+  heed__gguf_cursor c = {&where, text, text, text + bytes};
+  return heed__gguf_take_value(&c, out);
 }
 
-bool heed__gguf_next(heed__gguf_value *array, heed__gguf_value *item) {
-  if (array->type != HEED__GGUF_ARRAY || array->count == 0) return false;
-  *item = (heed__gguf_value){.type = array->item, .count = 1, .data = array->data};
-  if (item->type == HEED__GGUF_STRING) {
-    item->count = (int64_t)heed__gguf_bits(array->data, 8);
-    item->data += 8;
-  } else if (item->type == HEED__GGUF_ARRAY) {
-    item->item = (heed__gguf_type)heed__gguf_bits(array->data, 4);
-    item->count = (int64_t)heed__gguf_bits(array->data + 4, 8);
-    item->data += 12;
+/* ---- Using ---- */
+
+size_t heed__gguf_width(heed_gguf_type type) {
+  return value_bytes[type];
+}
+
+const char *heed__gguf_end(const heed_gguf_value *value) {
+  const char *data = value->data;
+  if (value->type == HEED_GGUF_STRING) return data + value->count;
+  if (value->type != HEED_GGUF_ARRAY) return data + value_bytes[value->type];
+  heed_gguf_value rest = *value, item;
+  if (value_bytes[value->item] > 0) return data + (size_t)value->count * value_bytes[value->item];
+  while (heed_gguf_next(&rest, &item)) continue; /* at most HEED__GGUF_DEPTH deep */
+  return rest.data;
+}
+
+bool heed_gguf_next(heed_gguf_value *array, heed_gguf_value *item) {
+  if (array == NULL || item == NULL || array->type != HEED_GGUF_ARRAY || array->count == 0) return false;
+  const char *data = array->data;
+  *item = (heed_gguf_value){.type = array->item, .count = 1, .data = data};
+  if (item->type == HEED_GGUF_STRING) {
+    item->count = (int64_t)heed__gguf_bits(data, 8);
+    item->data = data + 8;
+  } else if (item->type == HEED_GGUF_ARRAY) {
+    item->item = (heed_gguf_type)heed__gguf_bits(data, 4);
+    item->count = (int64_t)heed__gguf_bits(data + 4, 8);
+    item->data = data + 12;
   }
-  array->data = after(item);
+  array->data = heed__gguf_end(item);
   array->count--;
   return true;
 }
 
 /* A number: an integer in *integer (true), or a double in *number (false). */
-static bool is_integer(const heed__gguf_value *value, int64_t *integer, double *number) {
+static bool is_integer(const heed_gguf_value *value, int64_t *integer, double *number) {
   const uint64_t bits = heed__gguf_bits(value->data, value_bytes[value->type]);
   const uint32_t low = (uint32_t)bits;
   float single;
   switch (value->type) {
-  case HEED__GGUF_INT8: *integer = (int64_t)(bits ^ 0x80) - 0x80; return true;
-  case HEED__GGUF_INT16: *integer = (int64_t)(bits ^ 0x8000) - 0x8000; return true;
-  case HEED__GGUF_INT32: *integer = (int64_t)(bits ^ 0x80000000) - 0x80000000; return true;
-  case HEED__GGUF_INT64: memcpy(integer, &bits, sizeof bits); return true;
-  case HEED__GGUF_FLOAT32:
+  case HEED_GGUF_INT8: *integer = (int64_t)(bits ^ 0x80) - 0x80; return true;
+  case HEED_GGUF_INT16: *integer = (int64_t)(bits ^ 0x8000) - 0x8000; return true;
+  case HEED_GGUF_INT32: *integer = (int64_t)(bits ^ 0x80000000) - 0x80000000; return true;
+  case HEED_GGUF_INT64: memcpy(integer, &bits, sizeof bits); return true;
+  case HEED_GGUF_FLOAT32:
     memcpy(&single, &low, sizeof single);
     *number = (double)single;
     return false;
-  case HEED__GGUF_FLOAT64: memcpy(number, &bits, sizeof bits); return false;
+  case HEED_GGUF_FLOAT64: memcpy(number, &bits, sizeof bits); return false;
   default: break;
   }
   *number = (double)bits;
@@ -158,14 +171,15 @@ static bool is_integer(const heed__gguf_value *value, int64_t *integer, double *
   return true;
 }
 
-static bool is_number(const heed__gguf_value *value) {
-  return value->type != HEED__GGUF_BOOL && value_bytes[value->type] > 0;
+static bool is_number(const heed_gguf_value *value) {
+  return value != NULL && value->data != NULL && value->type != HEED_GGUF_BOOL &&
+         value_bytes[value->type] > 0;
 }
 
-bool heed__gguf_integer(const heed__gguf_value *value, int64_t *out) {
+bool heed_gguf_integer(const heed_gguf_value *value, int64_t *out) {
   double number = 0;
   int64_t integer = 0;
-  if (!is_number(value)) return false;
+  if (out == NULL || !is_number(value)) return false;
   if (!is_integer(value, &integer, &number)) {
     if (!(number > -0x1p53 && number < 0x1p53) || number != (double)(int64_t)number) return false;
     integer = (int64_t)number;
@@ -174,16 +188,22 @@ bool heed__gguf_integer(const heed__gguf_value *value, int64_t *out) {
   return true;
 }
 
-bool heed__gguf_number(const heed__gguf_value *value, double *out) {
+bool heed_gguf_number(const heed_gguf_value *value, double *out) {
   double number = 0;
   int64_t integer = 0;
-  if (!is_number(value)) return false;
+  if (out == NULL || !is_number(value)) return false;
   *out = is_integer(value, &integer, &number) ? (double)integer : number;
   return true;
 }
 
-bool heed__gguf_boolean(const heed__gguf_value *value, bool *out) {
-  if (value->type != HEED__GGUF_BOOL) return false;
-  *out = *value->data != 0;
+bool heed_gguf_boolean(const heed_gguf_value *value, bool *out) {
+  if (out == NULL || value == NULL || value->data == NULL || value->type != HEED_GGUF_BOOL) return false;
+  *out = *(const char *)value->data != 0;
   return true;
+}
+
+uint64_t heed__gguf_alignment(const heed_gguf_value *value) {
+  int64_t n = 0;
+  if (!heed_gguf_integer(value, &n) || n < 1 || n > 1 << 20 || (n & (n - 1)) != 0) return 0;
+  return (uint64_t)n;
 }

@@ -83,45 +83,11 @@ bool heed__json_integer(const heed__json *value, int64_t *out);
 
 /* ---- Metadata of GGUF files (gguf_values.c) ---- */
 
-/* The types of values, numbered as in the files. */
-typedef enum heed__gguf_type {
-  HEED__GGUF_UINT8,
-  HEED__GGUF_INT8,
-  HEED__GGUF_UINT16,
-  HEED__GGUF_INT16,
-  HEED__GGUF_UINT32,
-  HEED__GGUF_INT32,
-  HEED__GGUF_FLOAT32,
-  HEED__GGUF_BOOL,
-  HEED__GGUF_STRING,
-  HEED__GGUF_ARRAY,
-  HEED__GGUF_UINT64,
-  HEED__GGUF_INT64,
-  HEED__GGUF_FLOAT64,
-  HEED__GGUF_TYPES
-} heed__gguf_type;
-
-/* A value in the mapped file, valid as long as its archive. */
-typedef struct heed__gguf_value {
-  heed__gguf_type type;
-  heed__gguf_type item; /* ARRAY: the type of its elements */
-  int64_t count;        /* ARRAY: elements; STRING: bytes; 1 for others */
-  const char *data;     /* unaligned; STRING: its bytes, any, without a closing zero */
-} heed__gguf_value;
-
-/** The value of a key; NULL if the archive has none, such as those of other formats. */
-const heed__gguf_value *heed__gguf_find(const heed_archive *archive, const char *key);
-/** Pair i, from 1, in the file's order; false: no such pair. */
-bool heed__gguf_pair(const heed_archive *archive, int64_t i, const char **key,
-                     const heed__gguf_value **value);
-/** Moves the first element of an array to *item, and the array to those that follow; false: it is empty. */
-bool heed__gguf_next(heed__gguf_value *array, heed__gguf_value *item);
-/** An integer of any width, or a float with a whole value below 2^53; false: it is none, or above 2^63 - 1.
- */
-bool heed__gguf_integer(const heed__gguf_value *value, int64_t *out);
-/** A number of any type. */
-bool heed__gguf_number(const heed__gguf_value *value, double *out);
-bool heed__gguf_boolean(const heed__gguf_value *value, bool *out);
+/** Bytes of a value of each type; 0: strings and arrays. */
+size_t heed__gguf_width(heed_gguf_type type);
+/** The value in `bytes` bytes of a script: its type in 4, then its bytes as in files. Errors: FILE. */
+HEED_MUST_USE
+heed_status heed__gguf_read_value(heed_context *ctx, const char *text, size_t bytes, heed_gguf_value *out);
 
 /* ---- Sorting (sort.c) ---- */
 

@@ -255,11 +255,21 @@ heed_status heed__writer_check_space(heed__writer *w, double bytes) {
   return heed__fail_system(&w->where, "cannot be written", ENOSPC);
 }
 
+/* Blocks are the same bytes in memory and in files. */
+static heed_status put_blocks(heed__writer *w, const heed_tensor *x) {
+  heed_tensor *made;
+  heed_status status = heed__as_contiguous(w->where.ctx, "save", x, x->dtype, &x, &made);
+  if (status == HEED_OK) status = heed__writer_put(w, x->data, (size_t)heed__row_bytes(x->dtype, x->numel));
+  heed_tensor_free(made);
+  return status;
+}
+
 heed_status heed__writer_put_tensor(heed__writer *w, const heed_tensor *x) {
   heed__pieces pieces;
   heed_status status = check_writer(w);
-  if (status == HEED_OK)
-    status = heed__writer_check_space(w, (double)x->numel * (double)heed__element_bytes(x->dtype));
+  const double bytes = (double)x->numel * (double)heed__block_bytes(x->dtype);
+  if (status == HEED_OK) status = heed__writer_check_space(w, bytes / (double)heed__block_elements(x->dtype));
+  if (status == HEED_OK && heed__is_blocked(x->dtype)) return put_blocks(w, x);
   heed__pieces_begin(&pieces, x, w->pieces, HEED__WRITER_BUFFER);
   while (status == HEED_OK && heed__pieces_next(&pieces))
     status = heed__writer_put(w, pieces.data, pieces.bytes);

@@ -220,8 +220,7 @@ typedef struct heed__rmsprop_rule {
   X(gemm_scratch, size_t, (size_t m, size_t n, size_t k))                                                    \
   /* sums in float32; for few rows of x, a row's result does not depend on the number of rows */             \
   X(lowp, bool, (const heed__lowp_task *task, const heed__pace *pace, int64_t *position))                    \
-  /* out[i] = x[i] as another dtype, both contiguous, not overlapping; float32, bfloat16, float16, int8;      \
-     `from` may also be blocked */                                                                           \
+  /* out[i] = x[i] as another dtype, contiguous, apart: float32, bfloat16, float16, int8; blocked in x */    \
   X(convert, void, (heed_dtype to, void *out, heed_dtype from, const void *x, size_t n))                     \
   /* a heed__normal_transform, bit-identical in every table */                                               \
   X(normal, void, (float *x, size_t n, float std, float mean))                                               \

@@ -112,7 +112,7 @@ static void commit(leaf *l) {
 heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t count,
                              heed_module *const *modules, heed_dtype dtype) {
   conversion c = {.ctx = ctx, .function = function, .dtype = dtype};
-  heed_status status = dtype == HEED_Q8_0 ? HEED_OK : heed__check_stored(ctx, function, dtype);
+  heed_status status = heed__is_blocked(dtype) ? HEED_OK : heed__check_stored(ctx, function, dtype);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < count; i++) gather(&c, modules[i]);
   if (c.count == 0) return HEED_OK;

@@ -94,7 +94,8 @@ static heed_status find_slot(const heed_module *m, const char *name, heed_entry_
 /* Whether the parameter may have that dtype. An int8 weight must stay int8 while it has scales. */
 static bool takes_dtype(const heed_module *m, const char *name, heed_dtype dtype) {
   if (heed__module_slot(m, name)->parameter->dtype == HEED_INT8) return dtype == HEED_INT8;
-  if (dtype != HEED_BFLOAT16 && dtype != HEED_FLOAT16 && !heed__is_blocked(dtype)) return dtype == HEED_FLOAT32;
+  if (dtype != HEED_BFLOAT16 && dtype != HEED_FLOAT16 && !heed__is_blocked(dtype))
+    return dtype == HEED_FLOAT32;
   return m->class->storable != NULL && strcmp(m->class->storable, name) == 0;
 }
 

@@ -1,10 +1,6 @@
 /* Copies between layouts and dtypes. */
-#include <math.h>
-#include <string.h>
 
-#include "ops.h"
-
-#define BLOCKS_CHUNK ((int64_t)1 << 16) /* elements between two cancellation checks */
+#include "blocks.h"
 
 typedef struct copy {
   const heed__kernels *kernels;
@@ -47,101 +43,12 @@ bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
                                    c.across ? transpose_part : copy_part, &c);
 }
 
-/* Copies rows of blocks, or widens them; dst is row-major. Returns false if it stopped at a cancellation
- * check. */
-static bool copy_blocks(heed_context *ctx, const heed_tensor *dst, const heed_tensor *src) {
-  const int64_t n = src->numel > 0 ? src->shape[src->ndim - 1] : 0, bytes = heed__row_bytes(src->dtype, n),
-                step = heed__row_bytes(dst->dtype, n);
-  const heed__kernels *kernels = heed__kernels_of(ctx);
-  int64_t at[HEED_MAX_DIMS] = {0}, since = 0;
-  char *to = dst->data;
-  for (int64_t done = 0; done < src->numel; done += n, to += step) {
-    int64_t offset = 0;
-    for (int d = 0; d < src->ndim - 1; d++) offset += at[d] * src->stride[d];
-    const char *from = src->data + heed__row_bytes(src->dtype, offset);
-    if (dst->dtype == src->dtype)
-      memcpy(to, from, (size_t)bytes);
-    else
-      kernels->convert(dst->dtype, to, src->dtype, from, (size_t)n);
-    for (int d = src->ndim - 2; d >= 0 && ++at[d] == src->shape[d]; d--) at[d] = 0;
-    if ((since += n) < BLOCKS_CHUNK) continue;
-    since = 0;
-    if (heed__is_due(&ctx->pace)) return false;
-  }
-  return true;
-}
-
-/* Quantizes rows of x to q8_0: of each block the largest magnitude becomes 127. The scale is the float16 of
- * that magnitude / 127; values are rounded with the exact one, halves away from 0, as by ggml. */
-static heed_status quantize_rows_to_q8_0(heed_context *ctx, const char *function, const heed_tensor *x,
-                                         heed_tensor *out) {
-  const int64_t n = heed__block_elements(HEED_Q8_0), blocks = x->numel / n;
-  const size_t bytes = heed__block_bytes(HEED_Q8_0);
-  const float *from = (const float *)(const void *)x->data;
-  unsigned char *to = (unsigned char *)out->data;
-  for (int64_t b = 0; b < blocks; b++, from += n, to += bytes) {
-    if (heed__is_due_at(&ctx->pace, b)) {
-      const heed_status status = heed__stopped(ctx, function);
-      if (status != HEED_OK) return status;
-    }
-    if (heed__any_above(from, n, 0x7f7fffff))
-      return heed__fail(ctx, HEED_ARGUMENT, "%s: x contains nan or inf; it must be finite for q8_0",
-                        function);
-    const float scale = heed__float_of_bits(heed__largest_magnitude(from, 1, n)) / 127.0f;
-    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    const uint16_t half = heed__float16_from_float(scale);
-    to[0] = (unsigned char)(half & 0xff);
-    to[1] = (unsigned char)(half >> 8);
-    for (int64_t i = 0; i < n; i++) to[2 + i] = (unsigned char)(int8_t)roundf(from[i] * inverse);
-  }
-  return HEED_OK;
-}
-
-/* As heed__to a blocked dtype. */
-static heed_status quantize_blocks(heed_context *ctx, const char *function, const heed_tensor *x,
-                                   heed_dtype dtype, heed_tensor **out) {
-  heed_tensor *widened = NULL, *made = NULL;
-  const heed_tensor *rows = x;
-  if (dtype != HEED_Q8_0)
-    return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s, which heed only reads; it must be q8_0 to quantize",
-                      function, heed_dtype_name(dtype));
-  heed_status status = heed__tensor_new(ctx, function, dtype, x->ndim, x->shape, &made);
-  if (status == HEED_OK) status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &rows, &widened);
-  if (status == HEED_OK) status = quantize_rows_to_q8_0(ctx, function, rows, made);
-  heed_tensor_free(widened);
-  if (status == HEED_OK)
-    *out = made;
-  else
-    heed_tensor_free(made);
-  return status;
-}
-
-/* As heed__to, for a blocked dtype on one side or both. */
-static heed_status copy_blocked(heed_context *ctx, const char *function, const heed_tensor *x,
-                                heed_dtype dtype, heed_tensor **out) {
-  heed_tensor *made = NULL;
-  if (*out != NULL)
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: *out is already a tensor; for %s it must be NULL", function,
-                      heed_dtype_name(heed__is_blocked(dtype) ? dtype : x->dtype));
-  if (dtype != x->dtype && heed__is_blocked(dtype)) return quantize_blocks(ctx, function, x, dtype, out);
-  if (dtype != x->dtype && dtype != HEED_FLOAT32 && dtype != HEED_BFLOAT16 && dtype != HEED_FLOAT16)
-    return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s; from %s it must be float32, bfloat16 or float16",
-                      function, heed_dtype_name(dtype), heed_dtype_name(x->dtype));
-  heed_status status = heed__tensor_new(ctx, function, dtype, x->ndim, x->shape, &made);
-  if (status == HEED_OK && !copy_blocks(ctx, made, x)) status = heed__stopped(ctx, function);
-  if (status == HEED_OK)
-    *out = made;
-  else
-    heed_tensor_free(made);
-  return status;
-}
-
 /* A copy of x in dtype: a new row-major tensor, or written to *out as heed.h says of results. */
 static heed_status copy_as(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out) {
   heed__result result;
   if (heed__is_blocked(x->dtype) || heed__is_blocked(dtype))
-    return copy_blocked(ctx, function, x, dtype, out);
+    return heed__copy_blocked(ctx, function, x, dtype, out);
   heed_status status = heed__result_begin(ctx, function, &result, out, dtype, x->ndim, x->shape, true, 1, &x);
   if (status == HEED_OK && !heed__same_view(result.tensor, x) && !heed__copy_elements(result.tensor, x))
     status = heed__stopped(ctx, function);

@@ -207,7 +207,7 @@ static void missing_arguments_are_refused(void **state) {
                                  (const char *const[]){"k", "1", "k", "2"}),
                HEED_ARGUMENT, "save: duplicate metadata key 'k'");
   assert_fails(ctx, heed_save_archive(ctx, "x.npy", 2, names, tensors, 0, NULL), HEED_ARGUMENT,
-               "save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name");
+               "save: path is 'x.npy'; it must end in .safetensors, .npz or .gguf to hold tensors by name");
   assert_fails(ctx, heed_load_archive(ctx, "none.npy", &archive), HEED_FILE,
                "load: 'none.npy': its format is .npy, which holds one tensor without a name; it must hold "
                "tensors by name");

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../src/io/io.h"
+#include "../../src/io/gguf.h"
 
 static char path_text[512];
 static const char *path_of(const char *name) {
@@ -32,7 +32,7 @@ static void write_text(const char *name, const uint8_t *text, size_t size) {
 static bool same_elements(heed_context *ctx, const heed_tensor *a, const heed_tensor *b) {
   heed_tensor *x = NULL, *y = NULL;
   need(heed_clone(ctx, a, &x) == HEED_OK && heed_clone(ctx, b, &y) == HEED_OK, "cannot copy");
-  const size_t bytes = (size_t)heed_tensor_numel(x) * heed__element_bytes(heed_tensor_dtype(x));
+  const size_t bytes = (size_t)heed__row_bytes(heed_tensor_dtype(x), heed_tensor_numel(x));
   const bool same = heed_tensor_dtype(x) == heed_tensor_dtype(y) &&
                     heed__same_shape(x->ndim, x->shape, y->ndim, y->shape) &&
                     memcmp(heed_tensor_data(x), heed_tensor_data(y), bytes) == 0;
@@ -43,7 +43,33 @@ static bool same_elements(heed_context *ctx, const heed_tensor *a, const heed_te
 
 #define MOST 64 /* archives with more tensors are not compared */
 
+/* The pairs of GGUF metadata, up to MOST. */
+static int64_t list_pairs(const heed_archive *archive, const char *keys[MOST], heed_gguf_value values[MOST]) {
+  int64_t pairs = 0;
+  while (pairs < MOST && heed_gguf_pair(archive, pairs + 1, &keys[pairs], &values[pairs])) pairs++;
+  return pairs;
+}
+
+static void need_same_pairs(const heed_archive *a, const heed_archive *b) {
+  const char *keys[MOST], *others[MOST];
+  heed_gguf_value values[MOST], found[MOST];
+  const int64_t pairs = list_pairs(a, keys, values);
+  need(list_pairs(b, others, found) == pairs, "the number of pairs changed");
+  for (int64_t i = 0; i < pairs; i++) {
+    const ptrdiff_t bytes = heed__gguf_end(&values[i]) - (const char *)values[i].data;
+    need(strcmp(keys[i], others[i]) == 0 && values[i].type == found[i].type &&
+             values[i].item == found[i].item && values[i].count == found[i].count &&
+             heed__gguf_end(&found[i]) - (const char *)found[i].data == bytes &&
+             memcmp(values[i].data, found[i].data, (size_t)bytes) == 0,
+         "a pair changed");
+  }
+}
+
 static void save_again(heed_context *ctx, const heed_archive *archive, const char *name) {
+  const bool is_gguf = strstr(name, ".gguf") != NULL;
+  const char *keys[MOST];
+  heed_gguf_value values[MOST];
+  const int64_t pairs = is_gguf ? list_pairs(archive, keys, values) : 0;
   int64_t count = heed_archive_count(archive);
   const char *names[MOST];
   heed_tensor *tensors[MOST] = {NULL};
@@ -55,21 +81,25 @@ static void save_again(heed_context *ctx, const heed_archive *archive, const cha
     const heed_status status = heed_archive_tensor(archive, i + 1, &tensors[used]);
     need(status == HEED_OK || status == HEED_DTYPE || status == HEED_FILE || status == HEED_MEMORY,
          "a tensor cannot be loaded"); /* heed lacks its dtype, a number is too large, or it is expanded */
-    if (status == HEED_OK && heed__is_blocked(heed_tensor_dtype(tensors[used]))) {
-      heed_tensor_free(tensors[used]); /* not saved yet */
+    if (status == HEED_OK && !is_gguf && heed__is_blocked(heed_tensor_dtype(tensors[used]))) {
+      heed_tensor_free(tensors[used]); /* for .gguf alone */
       tensors[used] = NULL;
     } else if (status == HEED_OK) {
       used++;
     }
   }
   count = used;
-  const heed_status status =
-      heed_save_archive(ctx, path_of(name), count, names, (const heed_tensor *const *)tensors, 0, NULL);
-  need(status == HEED_OK || status == HEED_ARGUMENT || status == HEED_DTYPE,
-       heed_message(ctx)); /* unsupported names, or bfloat16 */
+  const heed_tensor *const *list = (const heed_tensor *const *)tensors;
+  const heed_status status = is_gguf
+                                 ? heed_save_gguf(ctx, path_of(name), count, names, list, pairs, keys, values)
+                                 : heed_save_archive(ctx, path_of(name), count, names, list, 0, NULL);
+  need(status == HEED_OK || status == HEED_ARGUMENT || status == HEED_DTYPE ||
+           (is_gguf && status == HEED_SHAPE),
+       heed_message(ctx)); /* unsupported names, dtypes or numbers of dimensions */
   if (status == HEED_OK) {
     need(heed_load_archive(ctx, path_of(name), &again) == HEED_OK, heed_message(ctx));
     need(heed_archive_count(again) == count, "the number of tensors changed");
+    if (is_gguf && pairs < MOST) need_same_pairs(archive, again);
     for (int64_t i = 0; i < count; i++) {
       heed_tensor *x = NULL;
       need(strcmp(heed_archive_name(again, i + 1), names[i]) == 0, "the names changed");
@@ -90,6 +120,7 @@ static void read_archive(heed_context *ctx, const char *name) {
   }
   save_again(ctx, archive, "again.safetensors");
   save_again(ctx, archive, "again.npz");
+  save_again(ctx, archive, "again.gguf");
   heed_archive_free(archive);
 }
 
@@ -134,6 +165,9 @@ static void read_text(heed_context *ctx, const uint8_t *text, size_t size) {
   } else if (size >= 2 && memcmp(text, "PK", 2) == 0) {
     write_text("x.npz", text, size);
     read_archive(ctx, "x.npz");
+  } else if (size >= 2 && memcmp(text, "GG", 2) == 0) {
+    write_text("x.gguf", text, size);
+    read_archive(ctx, "x.gguf");
   } else if (size >= 1 && text[0] == 0x80) {
     write_text("x.pt", text, size);
     read_archive(ctx, "x.pt");

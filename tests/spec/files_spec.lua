@@ -352,12 +352,13 @@ describe("files", function()
         function() heed.save("x.txt", x) end)
       raises("save: path is '.npy'; it must end in .npy to hold one tensor without a name",
         function() heed.save(".npy", x) end)
-      raises("save: path is 'x.safetensors.index.json'; it must end in .safetensors or .npz to hold tensors by name",
+      raises("save: path is 'x.safetensors.index.json'; it must end in .safetensors, .npz or .gguf to hold tensors " ..
+        "by name",
         function() heed.save("x.safetensors.index.json", { x = x }) end)
       raises("save: what is nil; it must be a tensor or a table of tensors", function() heed.save "x.npy" end)
       raises("save: what is a module (Linear); it must be a tensor or a table of tensors; use m:state_dict()",
         function() heed.save("x.safetensors", nn.Linear(1, 1)) end)
-      raises("save: path is 'x.npy'; it must end in .safetensors or .npz to hold tensors by name",
+      raises("save: path is 'x.npy'; it must end in .safetensors, .npz or .gguf to hold tensors by name",
         function() heed.save("x.npy", { x = x }) end)
       raises("save: path is 'x.npz'; it must end in .npy to hold one tensor without a name",
         function() heed.save("x.npz", x) end)
@@ -379,7 +380,7 @@ describe("files", function()
         function() heed.save("x.safetensors", { x = x }, { metadata = "a" }) end)
       raises("save: metadata['a'] is the number 1; it must be a string",
         function() heed.save("x.safetensors", { x = x }, { metadata = { a = 1 } }) end)
-      raises("save: path is 'x.npz'; it must end in .safetensors to hold metadata",
+      raises("save: path is 'x.npz'; it must end in .safetensors or .gguf to hold metadata",
         function() heed.save("x.npz", { x = x }, { metadata = { a = "b" } }) end)
       raises("save: metadata is given; it must be nil for a tensor without a name",
         function() heed.save("x.npy", x, { metadata = { a = "b" } }) end)

@@ -156,6 +156,109 @@ describe("GGUF files", function()
   end)
 end)
 
+describe("Saving GGUF files", function()
+  files.in_folders(before_each, after_each)
+
+  local function again(what, metadata)
+    assert(heed.save(path "x.gguf", what, { metadata = metadata }))
+    return assert(heed.load(path "x.gguf"))
+  end
+
+  local function read()
+    local opened = assert(io.open(path "x.gguf", "rb"))
+    local text = opened:read "*a"
+    opened:close()
+    return text
+  end
+
+  it("keeps names, shapes, dtypes and elements", function()
+    local state = assert(heed.load "tests/golden/files/blocks.gguf")
+    local what = { scalar = heed.tensor(3), half = heed.randn(2, 3):to "float16", brain = heed.randn(5):to "bfloat16",
+      whole = heed.tensor { 1, -2 }:long(), byte = heed.tensor { 1, -2 }:to "int8", empty = heed.zeros(0, 3),
+      turned = heed.randn(3, 4).T, cube = heed.randn(2, 3, 4) }
+    for name, x in pairs(state) do what[name] = x end
+    what.row = state.q4_k[2]
+    local found = again(what)
+    for name, x in pairs(what) do
+      assert.equal(x.dtype, found[name].dtype)
+      assert.same(tostring(x.shape), tostring(found[name].shape))
+      assert.equal(x:contiguous():to_string(), found[name]:to_string(), name)
+    end
+  end)
+
+  it("writes what the specification says, byte for byte", function()
+    again({ b = heed.tensor { { 1, 2, 3 } }, a = heed.tensor { 5 } },
+      { name = "x", count = 7, rate = 0.5, list = { "a", "bc" }, yes = true })
+    assert.equal(gguf.file({ pair("count", "uint32", 7), pair("list", "array", { "string", "a", "bc" }),
+      pair("name", "string", "x"), pair("rate", "float32", 0.5), pair("yes", "bool", true) },
+      { tensor("a", { 1 }, 0, 0), tensor("b", { 3, 1 }, 0, 32) },
+      string.pack("<f", 5) .. ("\0"):rep(28) .. string.pack("<fff", 1, 2, 3) .. ("\0"):rep(20)), read())
+  end)
+
+  it("chooses a type for each number, and takes one from {type =, value =}", function()
+    again({}, { a = -1, b = 2 ^ 32, c = { 1, 2 }, d = { 1, 0.5 }, e = { type = "float32", value = 10000 },
+      f = { type = "uint8", value = { 1, 255 } }, g = {}, h = { { 1 }, { "x", "y" } }, i = 1e300 })
+    assert.equal(gguf.file({ pair("a", "int32", -1), pair("b", "int64", 2 ^ 32),
+      pair("c", "array", { "int32", 1, 2 }), pair("d", "array", { "float32", 1, 0.5 }), pair("e", "float32", 10000),
+      pair("f", "array", { "uint8", 1, 255 }), pair("g", "array", { "int32" }),
+      pair("h", "array", { "array", { "int32", 1 }, { "string", "x", "y" } }), pair("i", "float64", 1e300) },
+      {}), read())
+  end)
+
+  it("keeps the types of loaded metadata, unless a value no longer fits", function()
+    local pairs_of_metadata = { pair("a", "uint8", 1), pair("b", "float32", 10000), pair("c", "array", { "int16", 3 }),
+      pair("d", "float64", 0.1) }
+    local metadata = assert(heed.load(file("y.gguf", gguf.file(pairs_of_metadata, {})))).metadata
+    again({}, metadata)
+    assert.equal(gguf.file(pairs_of_metadata, {}), read())
+    metadata.a, metadata.e = 300, 4
+    again({}, metadata)
+    pairs_of_metadata[1], pairs_of_metadata[5] = pair("a", "uint32", 300), pair("e", "uint32", 4)
+    assert.equal(gguf.file(pairs_of_metadata, {}), read())
+  end)
+
+  it("aligns tensors as general.alignment says", function()
+    again({ a = heed.ones(1), b = heed.ones(1) }, { ["general.alignment"] = 128 })
+    assert.equal(128 + 2 * 128, #read())
+    assert.has_error(function() heed.save(path "x.gguf", {}, { metadata = { ["general.alignment"] = 48 } }) end,
+      "save: general.alignment must be a power of two up to 2^20")
+  end)
+
+  it("keeps the old file if it is refused", function()
+    again({ a = heed.ones(1) })
+    local before = read()
+    local function refused(message, what, metadata)
+      assert.has_error(function() heed.save(path "x.gguf", what, { metadata = metadata }) end, "save: " .. message)
+      assert.equal(before, read())
+    end
+    refused("'a' is bool, which .gguf lacks; use x:to \"int8\"", { a = heed.ones(2):gt(0) })
+    refused("'a' has 5 dimensions; it must have at most 4 in .gguf", { a = heed.ones(1, 1, 1, 1, 1) })
+    local long = ("a"):rep(64)
+    refused(("the name '%s' has 64 bytes; it must have 1 to 63 in .gguf"):format(long), { [long] = heed.ones(1) })
+    refused("metadata['a'] has elements of different types; they must be of one", {}, { a = { 1, "x" } })
+    refused("metadata['a'][2] is a function; it must be a number, a string or a boolean", {}, { a = { 1, print } })
+    refused("metadata['a'] is a function; it must be a string, a number, a boolean, a list of these, or " ..
+      "{type =, value =}", {}, { a = print })
+    refused("a key of metadata['a'] is a string ('x'); it must be a number from 1 on, without gaps", {},
+      { a = { x = 1 } })
+    refused("metadata['a'].type is a string ('int'); it must be uint8, int8, uint16, int16, uint32, int32, uint64, " ..
+      "int64, float32, float64, bool or string", {}, { a = { type = "int", value = 1 } })
+    refused("metadata['a'] is the number 256; it must be a value of the type uint8", {},
+      { a = { type = "uint8", value = 256 } })
+    refused("metadata['a'][1][1][1][1] has lists in lists deeper than 4", {}, { a = { { { { {} } } } } })
+    refused("a key of metadata has a zero byte; it must have none", {}, { ["a\0"] = 1 })
+    refused("a key of the metadata is empty; it must not be", {}, { [""] = 1 })
+  end)
+
+  it("is the only way to save blocks", function()
+    local x = heed.ones(32):to "q8_0"
+    for _, name in ipairs { "x.safetensors", "x.npz" } do
+      assert.has_error(function() heed.save(path(name), { x = x }) end,
+        "save: number 1 of tensors is q8_0; it must not be quantized in blocks; use x:float()")
+    end
+  end)
+end)
+
 describe("Tensors in blocks", function()
   files.in_folders(before_each, after_each)
 
@@ -218,20 +321,78 @@ describe("Tensors in blocks", function()
     assert.is_true(heed.equal(x:float(), heed.from_string(x:to_string(), "q6_k", 2, x:size(2)):float()))
   end)
 
-  it("of q8_0 are what ggml quantizes, byte for byte, from any real dtype and layout", function()
-    local x = state.x
-    assert.equal(state["x.q8_0"]:to_string(), x:to "q8_0":to_string())
-    local turned = heed.randn(64, 3)
-    assert.equal(turned.T:contiguous():to "q8_0":to_string(), turned.T:to "q8_0":to_string())
-    local half = x:to "float16"
-    assert.equal(half:float():to "q8_0":to_string(), half:to "q8_0":to_string())
-    assert.equal("q8_0", state.q4_k:to "q8_0".dtype)
-    assert.has_error(function() return x:to "q4_k" end,
-      "to: dtype is q4_k, which heed only reads; it must be q8_0 to quantize")
-    assert.has_error(function() return heed.full(32, heed.nan):to "q8_0" end,
-      "to: x contains nan or inf; it must be finite for q8_0")
+  it("of 32 are what ggml quantizes, byte for byte, from any real dtype and layout", function()
+    for _, kind in ipairs { "q4_0", "q4_1", "q5_0", "q5_1", "q8_0" } do
+      local x = state.x
+      assert.equal(state["x." .. kind]:to_string(), x:to(kind):to_string(), kind)
+      local turned = heed.randn(64, 3)
+      assert.equal(turned.T:contiguous():to(kind):to_string(), turned.T:to(kind):to_string())
+      local half = x:to "float16"
+      assert.equal(half:float():to(kind):to_string(), half:to(kind):to_string())
+      assert.equal(state["q4_k.wide"]:to(kind):to_string(), state.q4_k:to(kind):to_string())
+    end
+  end)
+
+  describe("of 256", function()
+    local function error_of(x, kind)
+      local difference = x:to(kind):float() - x
+      return (difference * difference):mean():sqrt():item()
+    end
+    local function weights()
+      local x = heed.randn(8, 512, { generator = heed.Generator(28) })
+      return x * heed.exp(x[{ { 1, 8 }, { 1, 1 } }]) -- rows of different sizes
+    end
+
+    it("have smaller errors than those of 32 with as many bits", function()
+      local x = weights()
+      assert.is_true(error_of(x, "q4_k") < 0.97 * error_of(x, "q4_1"))
+      assert.is_true(error_of(x, "q5_k") < 0.98 * error_of(x, "q5_1"))
+      assert.is_true(error_of(x, "q6_k") < 0.6 * error_of(x, "q5_k"))
+    end)
+
+    it("represent zeros, one number, and groups of different sizes", function()
+      for _, kind in ipairs { "q4_k", "q5_k", "q6_k" } do
+        assert.is_true(heed.equal(heed.zeros(2, 256), heed.zeros(2, 256):to(kind):float()))
+        for _, value in ipairs { 3, -3, 65504, -65504, 0.1 } do
+          local x = heed.full({ 256 }, value)
+          assert.is_true(heed.allclose(x, x:to(kind):float(), { rtol = 1e-2, atol = 0 }), kind .. " " .. value)
+        end
+        local x = heed.randn(256)
+        x[{ { 1, 64 } }] = x[{ { 1, 64 } }] * 1e-3
+        local error = (x:to(kind):float() - x):abs()
+        assert.is_true(error[{ { 1, 64 } }]:max():item() < 0.02, kind)
+        assert.is_true(error:max():item() < 0.3, kind)
+      end
+    end)
+
+    it("do not depend on the number of threads", function()
+      local x, threads = heed.randn(64, 1024), heed.get_num_threads()
+      heed.set_num_threads(1)
+      local one = x:to "q4_k":to_string()
+      heed.set_num_threads(3)
+      local three = x:to "q4_k":to_string()
+      heed.set_num_threads(threads)
+      assert.equal(one, three)
+    end)
+  end)
+
+  it("are refused for numbers that they cannot hold, and rows of half a block", function()
+    for _, kind in ipairs(KINDS) do
+      for _, value in ipairs { heed.nan, heed.inf, -70000 } do
+        assert.has_error(function() return heed.full({ 256 }, value):to(kind) end,
+          "to: x contains nan, inf or numbers above 65504 in magnitude, which " .. kind .. " cannot hold")
+      end
+    end
     assert.has_error(function() return heed.ones(33):to "q8_0" end,
       "to: the shape is [33]; the last size of q8_0 must be a multiple of 32")
+    assert.has_error(function() return heed.ones(2, 32):to "q4_k" end,
+      "to: the shape is [2, 32]; the last size of q4_k must be a multiple of 256")
+  end)
+
+  it("of tiny numbers are zeros", function()
+    for _, kind in ipairs(KINDS) do
+      assert.is_true(heed.equal(heed.zeros(256), heed.full({ 256 }, 1e-39):to(kind):float()), kind)
+    end
   end)
 
   it("are weights of a module after m:to(\"q8_0\"), where rows are whole blocks", function()
@@ -242,6 +403,8 @@ describe("Tensors in blocks", function()
     assert.is_true(heed.allclose(wide, m[1].weight:float(), { atol = 1e-3 }))
     m:to "float32"
     assert.equal("float32", m[1].weight.dtype)
+    m = heed.nn.Sequential(heed.nn.Linear(512, 2), heed.nn.Linear(64, 2))
+    assert.same({ "q4_k", "float32" }, { m:to("q4_k")[1].weight.dtype, m[2].weight.dtype })
   end)
 
   it("are no dtype of caches", function()

@@ -224,7 +224,7 @@ describe("heed.save", function()
       function() heed.save("m.safetensors", { x, x }) end)
     raises("save: path is a tensor of shape [2] and dtype float32; it must be a string; the path comes first",
       function() heed.save(x, "x.npy") end)
-    raises("save: path is 'm.pt'; it must end in .safetensors or .npz to hold tensors by name",
+    raises("save: path is 'm.pt'; it must end in .safetensors, .npz or .gguf to hold tensors by name",
       function() heed.save("m.pt", { x = x }) end)
     local layer = heed.nn.Linear(1, 1)
     raises("save: what is a module (Linear); it must be a tensor or a table of tensors; use m:state_dict()",

@@ -332,16 +332,18 @@ function heed.einsum(equation, ...) end
 ---@nodiscard
 function heed.load(path, options) end
 
----Saves tensors by name as `.safetensors` or `.npz`, or one tensor as `.npy`, depending on the ending of path. State
----dicts keep their order; other tables are sorted by name. bfloat16 and metadata require `.safetensors`. The save is
----atomic: on failure it returns nil and a message, and an existing file stays as it was. A process that is killed while
+---Saves tensors by name as `.safetensors`, `.npz` or `.gguf`, or one tensor as `.npy`, depending on the ending of path.
+---State dicts keep their order; other tables are sorted by name. bfloat16 and metadata require `.safetensors` or `.gguf`,
+---blocked dtypes `.gguf`, whose metadata may be numbers, booleans, strings and lists. Whole numbers are saved as uint32,
+---int32, int64 or uint64, the first that fits, in lists as int32 or int64; others as float32. {type = "float32", value =
+---10000} names the type, and state.metadata of a loaded file keeps the types that its numbers had there. The save is atomic: on failure it returns nil and a message, and an existing file stays as it was. A process that is killed while
 ---saving leaves a temporary file beside path, which the next save to that path removes.
 ---A `.safetensors` file can hold a checkpoint: a table by name of modules, objects with state_dict (optimisers,
 ---schedules, loaders), generators, tensors, numbers, strings, booleans and nested tables of these:
 ---heed.save("run.safetensors", {model = model, optimizer = optimizer, step = 12}).
 ---@param path string
 ---@param what heed.Tensor|heed.StateDict|table<string, any>
----@param options? { metadata: table<string, string>? } such as {metadata = {format = "pt"}}
+---@param options? { metadata: table<string, any>? } such as {metadata = {format = "pt"}}; all texts for `.safetensors`
 ---@return true|nil
 ---@return string? message
 function heed.save(path, what, options) end

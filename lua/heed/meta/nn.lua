@@ -170,9 +170,9 @@ function Module:state_dict() end
 function Module:load_state_dict(state, strict, assign) end
 
 ---Converts the weights of all Linear and Embedding modules in it to another dtype; if that fails, none is changed. Other
----parameters, and arithmetic, stay float32. With int8, each Linear gets a parameter weight_scale (see quantize_int8), and
+---parameters, and arithmetic, stay float32, and so do weights whose rows are not whole blocks of that dtype. With int8, each Linear gets a parameter weight_scale (see quantize_int8), and
 ---embeddings are not converted. Shared weights stay shared.
----@param dtype "float32"|"bfloat16"|"float16"|"int8"|"q8_0"|{ dtype: string }
+---@param dtype "float32"|"bfloat16"|"float16"|"int8"|heed.BlockDType|{ dtype: string }
 ---@return heed.Module self
 function Module:to(dtype) end
 

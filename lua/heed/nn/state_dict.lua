@@ -3,6 +3,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local gguf = require "heed.gguf"
 local primitives, Parameter, empty, files = core.modules, core.nn.Parameter, core.empty, core.files
 local entries, fail, raw, pairs = E.entries, E.fail, compat.raw, compat.pairs
 
@@ -29,7 +30,11 @@ end
 --- The metadata of the file that a state dict was loaded from, or nil.
 local function metadata_of(state)
   local made, later = raw(state, METADATA), raw(state, LATER)
-  if made[1] == nil and later then made[1] = files.metadata(later.archive) end
+  if made[1] == nil and later then
+    local types
+    made[1], types = files.metadata(later.archive)
+    gguf.remember(made[1], types)
+  end
   return made[1]
 end
 

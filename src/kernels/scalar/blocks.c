@@ -3,14 +3,14 @@
  * aligned. */
 #include "scalar.h"
 
-static uint32_t little_endian(const uint8_t *p, int bytes) {
+static uint32_t block_bits(const uint8_t *p, int bytes) {
   uint32_t value = 0;
   for (int i = 0; i < bytes; i++) value |= (uint32_t)p[i] << 8 * i;
   return value;
 }
 
 static float half_at(const uint8_t *p) {
-  return heed__float_from_float16((uint16_t)little_endian(p, 2));
+  return heed__float_from_float16((uint16_t)block_bits(p, 2));
 }
 
 static void fill_groups(heed__block *out, int first, int count, float scale, float minimum) {
@@ -85,11 +85,11 @@ void heed__scalar_unpack(heed_dtype dtype, const void *block, heed__block *out) 
     break;
   case HEED_Q5_0:
     fill_groups(out, 0, 2, half_at(p), 0.0f);
-    unpack_nibbles(p + 6, little_endian(p + 2, 4), 16, out->value);
+    unpack_nibbles(p + 6, block_bits(p + 2, 4), 16, out->value);
     break;
   case HEED_Q5_1:
     fill_groups(out, 0, 2, half_at(p), -half_at(p + 2));
-    unpack_nibbles(p + 8, little_endian(p + 4, 4), 0, out->value);
+    unpack_nibbles(p + 8, block_bits(p + 4, 4), 0, out->value);
     break;
   case HEED_Q8_0:
     fill_groups(out, 0, 2, half_at(p), 0.0f);
