@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "../core/core.h"
+#include "../text/text.h"
 #include "lheed.h"
 
 static void release_tokenizer(void *object) {
@@ -120,6 +121,24 @@ static int size_of_tokenizer(lua_State *L) {
   return 1;
 }
 
+/* special(tokenizer): the texts of the special tokens that allowed_special recognises, a list; nil for a
+ * SentencePiece model, which does not list them */
+static int special_of(lua_State *L) {
+  const heed_tokenizer *tok = tokenizer_argument(L, "special");
+  if (tok->spm) return 0;
+  lua_createtable(L, tok->added_count, 0);
+  lua_Integer count = 0;
+  for (int32_t i = 0; i < tok->added_count; i++) {
+    if ((i & 0xfff) == 0xfff) lheed_check_cancel(L, "special");
+    size_t size;
+    const char *text = heed_tokenizer_token(tok, tok->added[i].id, &size);
+    if (!tok->added[i].special || !text) continue;
+    lua_pushlstring(L, text, size);
+    lua_rawseti(L, -2, ++count);
+  }
+  return 1;
+}
+
 /* Adds `tokenizer`, the functions, to the library table. */
 void lheed_open_tokenizer(lua_State *L) {
   static const luaL_Reg functions[] = {{"load", load_tokenizer},
@@ -128,6 +147,7 @@ void lheed_open_tokenizer(lua_State *L) {
                                        {"token", token_of},
                                        {"id", id_of},
                                        {"size", size_of_tokenizer},
+                                       {"special", special_of},
                                        {NULL, NULL}};
   lheed_new_type(L, &tokenizer_type, NULL);
   lheed_add(L, "tokenizer", functions);

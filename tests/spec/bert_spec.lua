@@ -60,6 +60,18 @@ describe("a BERT", function()
     assert.is_true(heed.equal(one, m(heed.tensor({ 2, 5, 9 }, { dtype = "int64" }))))
   end)
 
+  it("encodes in slices of time", function()
+    local m, texts = model(), { "your journey starts", "one step", "" }
+    local steps, slices = m:encode_steps(texts, { ms = 0 }), 0
+    while not steps:advance() do slices = slices + 1 end
+    assert.is_true(slices >= #texts)
+    assert.is_true((steps.result - m:encode(texts)):abs():max():item() <= 1e-6)
+    assert.are.equal(0, #(function(empty)
+      empty:advance()
+      return empty.result
+    end)(m:encode_steps {}))
+  end)
+
   it("encodes a text independently of the other texts in the list", function()
     local m, texts = model(), {}
     for i = 1, 40 do texts[i] = ("a step "):rep(i % 5) .. ("x"):rep(i % 7) end

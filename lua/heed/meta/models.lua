@@ -103,3 +103,10 @@ function Bert:pooled(hidden) end
 ---@return heed.Tensor [n, d]
 ---@nodiscard
 function Bert:encode(texts) end
+
+---The same in slices of time, one text at a time: steps:advance(ms) in each frame, then steps.result.
+---@param texts string[]
+---@param options? {ms?: number} milliseconds of a slice; 2 by default
+---@return heed.ModelSteps steps
+---@nodiscard
+function Bert:encode_steps(texts, options) end

@@ -9,6 +9,7 @@ local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
 local packing = require "heed.models.packing"
+local slices = require "heed.nn.slices"
 local state_dict = require "heed.nn.state_dict"
 local wordpiece = require "heed.tokenizers.wordpiece"
 local options_of, fail = core.modules.options, E.fail
@@ -323,7 +324,7 @@ local function encode(self, texts, ...)
   local results, ids, lengths = {}, {}, {}
   for _, text in ipairs(texts) do
     local list = self.tokenizer:encode(text, { max_length = self.max_seq_length })
-    if #ids > 0 and #ids + #list > BATCH_TOKENS then
+    if #ids > 0 and #ids + #list > (slices.rows() and 1 or BATCH_TOKENS) then -- in slices a text at a time
       results[#results + 1] = encode_batch(self, ids, lengths)
       ids, lengths = {}, {}
     end
@@ -341,4 +342,12 @@ function Bert:encode(...)
   return encode(self, ...)
 end
 
-return E.with_frames(Bert, "embed", "forward", "pooled", "encode")
+--- The same in slices of options.ms milliseconds (2): an object with advance(ms), which returns whether all is done,
+--- and then result. The texts are computed one by one; the last bits may differ from those of encode's batches.
+function Bert:encode_steps(texts, options, ...)
+  E.check_self(self, "encode_steps")
+  local ms = options_of("encode_steps", { "ms" }, 3, self, texts, options, ...)
+  return slices.new(slices.budget(ms, "encode_steps"), function() return encode(self, texts) end)
+end
+
+return E.with_frames(Bert, "embed", "forward", "pooled", "encode", "encode_steps")

@@ -49,8 +49,17 @@ function M.load(path)
   if not config then return nil, problem end
   local self = setmetatable({ file = file, vocab_size = tokenizer.size(file) }, metatable)
   name_special(self, config)
+  for _, name in ipairs(NAMED) do
+    local id = self[name .. "_token_id"]
+    if id then self[name .. "_token"] = tokenizer.token(file, id) end
+  end
+  self.special_tokens = tokenizer.special(file)
   local template = config.chat_template
   if type(template) == "string" then self.chat_template = template end
+  if not template and files.kind(folder .. "chat_template.jinja") == "file" then
+    self.chat_template, problem = files.text(folder .. "chat_template.jinja")
+    if not self.chat_template then return nil, problem end
+  end
   return self
 end
 
@@ -95,6 +104,17 @@ function Tokenizer:id(token)
   check(self, "id")
   E.check_type(token, "string", "id", "token")
   return tokenizer.id(self.file, token)
+end
+
+--- Chats, and tokens as a stream of text: see the files.
+function Tokenizer:apply_chat_template(messages, options)
+  check(self, "apply_chat_template")
+  return require "heed.tokenizers.chat"(self, messages, options)
+end
+
+function Tokenizer:decoder(options)
+  check(self, "decoder")
+  return require "heed.tokenizers.stream"(self, options)
 end
 
 function metatable:__tostring() return ("Tokenizer(vocab_size=%d)"):format(self.vocab_size) end
