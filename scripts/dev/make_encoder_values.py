@@ -26,7 +26,8 @@ LENGTH = 20  # the most tokens of the models
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 CORPUS = ["the journey starts with one step", "one step is enough for a journey", "a cross encoder reads two texts",
           "naïve café, über alles! 日本か", "words and more words are read at once", "what is the price of it?"] * 8
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a of is one step your journey starts with word".split(),
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
+          *"the a of is one step your journey starts with word".split(),
           *"abcdefghijklmnopqrstuvwxyz", *("##" + c for c in "abcdefghijklmnopqrstuvwxyz"), "##s", *".,!?'"]
 PIECES = list(dict.fromkeys(PIECES))
 TEXTS = ["", "one step", "the journey, starts!", "word " * 30]
@@ -38,7 +39,8 @@ PAIRS = [["one step", "the journey starts"], ["", "word"], ["a " * 30, "the"], [
 
 def wordpiece(folder):
     (folder / "vocab.txt").write_text("".join(piece + "\n" for piece in PIECES))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "model_max_length": LENGTH}) + "\n")
+    settings = {"do_lower_case": True, "model_max_length": LENGTH}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
     return BertTokenizer.from_pretrained(folder), len(PIECES), {"pad_token_id": 0, "max_position_embeddings": LENGTH}
 
 
@@ -112,7 +114,8 @@ MODELS = {
     "bert_labels": ("bert", wordpiece, {**labels("no", "maybe", "yes"), "problem_type": "multi_label_classification"},
                     True),
     "roberta": ("roberta", byte_level, {"type_vocab_size": 1}, False),
-    "roberta_labels": ("roberta", byte_level, {**labels("negative", "neutral", "positive"), "type_vocab_size": 1}, True),
+    "roberta_labels": ("roberta", byte_level, {**labels("negative", "neutral", "positive"), "type_vocab_size": 1},
+                       True),
     "xlm_roberta_cross": ("xlm-roberta", unigram, {**labels("LABEL_0"), "type_vocab_size": 1, "sentence_transformers": {
         "activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"}}, True),
     "distilbert": ("distilbert", wordpiece, labels("bad", "good"), True),
@@ -186,7 +189,8 @@ def hidden_cases(name, model, generator):
 def pool(mode, hidden):
     n = hidden.shape[0]
     weights = torch.arange(1, n + 1).float()[:, None]
-    return {"cls": hidden[0], "max": hidden.max(0).values, "mean": hidden.mean(0), "mean_sqrt_len": hidden.sum(0) / n**0.5,
+    return {"cls": hidden[0], "max": hidden.max(0).values, "mean": hidden.mean(0),
+            "mean_sqrt_len": hidden.sum(0) / n**0.5,
             "weightedmean": (hidden * weights).sum(0) / weights.sum(), "lasttoken": hidden[-1]}[mode]
 
 
@@ -239,8 +243,9 @@ def main():
         model, tokenizer = make(folder / "encoders" / name, kind, tokenizer_of, settings, headed, 30 + i)
         cases += hidden_cases(name, model, generator)
         cases += [text_case(name, model, tokenizer, item) for item in TEXTS + PAIRS * headed]
-    golden.write(folder / "encoders.lua", "What the models in tests/golden/encoders give: hidden states where there is "
-                 "a token, embeddings of texts, or logits. Made by scripts/dev/make_encoder_values.py.", cases, digits=7)
+    golden.write(folder / "encoders.lua", "What the models in tests/golden/encoders give: hidden states where there "
+                 "is a token, embeddings of texts, or logits. Made by scripts/dev/make_encoder_values.py.", cases,
+                 digits=7)
     golden.write(folder / "sentences.lua", "Sentence vectors of tests/golden/encoders/sentence, and those before "
                  "further layers by pooling. Made by scripts/dev/make_encoder_values.py.",
                  sentence_cases(*make_sentence_model(folder / "encoders/sentence")), digits=7)

@@ -134,8 +134,8 @@ describe("the config of a classifier", function()
   end
 
   it("is refused where its labels contradict each other or the weights", function()
-    assert.are.equal("Bert.load: unsupported configuration: num_labels is 3 and id2label has 1 label; they must be equal",
-      problem("bert_cross", { num_labels = 3 }))
+    assert.are.equal("Bert.load: unsupported configuration: num_labels is 3 and id2label has 1 label; they must be "
+      .. "equal", problem("bert_cross", { num_labels = 3 }))
     assert.are.equal("Bert.load: unsupported configuration: id2label has nil for 0; it must be a string",
       problem("bert_cross", { id2label = { a = "b" } }))
     assert.is_truthy(problem("bert_cross", { id2label = { ["0"] = "a", ["1"] = "b" } })

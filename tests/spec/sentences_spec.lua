@@ -103,8 +103,8 @@ describe("the files of a sentence encoder", function()
   end)
 
   it("are refused where the default prompt is missing", function()
-    assert.are.equal("config_sentence_transformers.json: default_prompt_name is a string ('q'); it must be one of prompts",
-      problem("config_sentence_transformers.json", '{"prompts": {}, "default_prompt_name": "q"}'))
+    assert.are.equal("config_sentence_transformers.json: default_prompt_name is a string ('q'); it must be one of "
+      .. "prompts", problem("config_sentence_transformers.json", '{"prompts": {}, "default_prompt_name": "q"}'))
   end)
 
   it("may name the pooling in the newer way, and leave out Normalize", function()

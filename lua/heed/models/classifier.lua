@@ -1,5 +1,5 @@
---- Classification heads of encoders: the settings, the logits of texts and of pairs (cross-encoders), scores and labels.
---- Shape legend: b batch, n tokens, d hidden_size.
+--- Classification heads of encoders: the settings, the logits of texts and of pairs (cross-encoders), scores and
+--- labels. Shape legend: b batch, n tokens, d hidden_size.
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"

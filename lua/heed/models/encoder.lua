@@ -163,7 +163,8 @@ local function add_methods(name, Model, about)
     return x
   end
 
-  --- The pooled output: the activation of the pooler on the first token. hidden [b, n, d] gives [b, d], [n, d] gives [d].
+  --- The pooled output: the activation of the pooler on the first token. hidden [b, n, d] gives [b, d], [n, d] gives
+  --- [d].
   function Model:pooled(hidden)
     E.check_self(self, "pooled")
     if not self.pooler then fail "pooled: the model has no pooler" end

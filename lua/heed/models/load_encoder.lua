@@ -112,9 +112,8 @@ load_encoder.bert_names = {
 ---   renames     {pattern, replacement} from heed's names to those in the file
 ---   head        the same for the parts of a classification head, first
 ---   foreign     foreign(name): the problem with the weights of another model, or nil
---- load loads a model from a folder (config.json, model.safetensors or its index, a tokenizer) or from a weights file in
---- one. It returns the model in evaluation mode, or nil and a message if files are missing, broken or contradict each
---- other.
+--- It loads a model from a folder (config.json, model.safetensors or its index, a tokenizer) or from a weights file in
+--- one, and returns it in evaluation mode, or nil and a message if files are missing, broken or contradict each other.
 function load_encoder.loader(class, Class, about)
   local names = about.files
   return function(path, config, divide)

@@ -133,15 +133,14 @@ local function dense_of(class, folder, name, size)
     return loading.unsupported(class, ("%sconfig.json: in_features is %d; it must be %d, the size of the vectors")
       :format(name, c.in_features, size))
   end
-  local _, file = loading.find(class, folder .. name)
-  if not _ then return nil, file end
+  local found, file = loading.find(class, folder .. name)
+  if not found then return nil, file end
   local state
   state, problem = loading.weights(class, file)
   if not state then return nil, problem end
   local linear = nn.Linear(c.in_features, c.out_features, c.bias)
-  local found, fine = loading.fill, nil
-  fine, problem = found(class, linear, state, c, function(each) return "linear." .. each end, function() end)
-  if not fine then return nil, problem end
+  found, problem = loading.fill(class, linear, state, c, function(each) return "linear." .. each end, function() end)
+  if not found then return nil, problem end
   return nn.Sequential(linear, activation()), c.out_features
 end
 
@@ -166,7 +165,9 @@ local function modules_of(class, folder)
 end
 
 local SENTENCE = { max_seq_length = SIZE, do_lower_case = FLAG }
-local PROMPTS = { prompts = { kind = "table", optional = true }, default_prompt_name = { kind = "string", optional = true } }
+local PROMPTS = {
+  prompts = { kind = "table", optional = true }, default_prompt_name = { kind = "string", optional = true },
+}
 
 --- Adds to a model what the folder says about sentence vectors: pooling, further layers, prompts, max_seq_length.
 --- Returns true, or nil and a message.
@@ -179,8 +180,8 @@ function sentences.add(class, model, folder, most)
   prompts, problem = read(class, folder, "config_sentence_transformers.json", PROMPTS)
   if not prompts then return nil, problem end
   if prompts.default_prompt_name and not (prompts.prompts or {})[prompts.default_prompt_name] then
-    return loading.unsupported(class, ("config_sentence_transformers.json: default_prompt_name is %s; it must be one of "
-      .. "prompts"):format(E.what(prompts.default_prompt_name)))
+    return loading.unsupported(class, ("config_sentence_transformers.json: default_prompt_name is %s; it must be one "
+      .. "of prompts"):format(E.what(prompts.default_prompt_name)))
   end
 
   local size, layers, normalize = model.config.hidden_size, nn.Sequential(), false
