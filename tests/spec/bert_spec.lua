@@ -258,7 +258,8 @@ describe("loading a BERT", function()
     os.remove(folder .. "/vocab.txt")
     local m = assert(Bert.load(folder))
     assert.are.equal(3, m({ 2, 5, 9 }).shape[1])
-    raises("encode: the model was loaded without a tokenizer (vocab.txt, tokenizer.json)", function() m:encode { "a" } end)
+    raises("encode: the model was loaded without a tokenizer (vocab.txt, tokenizer.json)",
+      function() m:encode { "a" } end)
   end)
 
   it("accepts files of models with a head, old weight names, and weights in bfloat16", function()

@@ -13,8 +13,8 @@ end
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "built_in", "attention", "attention_functions",
   "steps", "models", "decoders", "encoders", "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "roberta", "distilbert", "gpt2", "llama", "load_models", "tokenizers", "mask", "plot", "interpret",
-  "interrupt", "data", "optim", "progress", "grad", "distributed", "parallel", "context_parallel",
+  "wordpiece", "bert", "roberta", "distilbert", "gpt2", "llama", "load_models", "tokenizers", "mask", "plot",
+  "interpret", "interrupt", "data", "optim", "progress", "grad", "distributed", "parallel", "context_parallel",
 }
 for _, name in ipairs(FILES) do
   local class

@@ -57,13 +57,9 @@ function classifier.complete(c, _, further)
     return ("num_labels is %d and id2label has %s; they must be equal"):format(c.num_labels, E.count(count, "label"))
   end
   further.num_labels = c.num_labels or count > 0 and count or 2
-  local labels, problem = {}, nil
-  if count > 0 then
-    labels, problem = labels_of(named, count)
-    if problem then return problem end
-  else
-    for i = 1, further.num_labels do labels[i] = ("LABEL_%d"):format(i - 1) end
-  end
+  local labels, problem = labels_of(named, count)
+  if problem then return problem end
+  for i = count + 1, further.num_labels do labels[i] = ("LABEL_%d"):format(i - 1) end
   further.labels = labels
 
   local class = c.architectures and c.architectures[1]

@@ -41,8 +41,7 @@ local TOKENIZER = {
   model_max_length = { kind = "number", optional = true },
   truncation_side = { kind = { "right" }, optional = true },
 }
-local OTHERS = { "tokenizer.json", "vocab.json" }
-local FAIRSEQ = { "sentencepiece.bpe.model", "tokenizer.json" }
+local OTHERS = { "sentencepiece.bpe.model", "tokenizer.json", "vocab.json" }
 
 --- The name of the tokenizer's file in a folder, or nil; then the tokenizer, or nil and a message.
 local function tokenizer_in(folder, settings, kind)
@@ -51,7 +50,7 @@ local function tokenizer_in(folder, settings, kind)
       tokenize_chinese_chars = settings.tokenize_chinese_chars }
     return "vocab.txt", wordpiece.load(folder .. "vocab.txt", settings)
   end
-  for _, name in ipairs(kind == "xlm-roberta" and FAIRSEQ or OTHERS) do
+  for _, name in ipairs(OTHERS) do
     if files.kind(folder .. name) then
       local class = name:find "%.model$" and "heed.tokenizers.fairseq" or "heed.tokenizers"
       return name, require(class).load(folder .. name)

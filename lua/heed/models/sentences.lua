@@ -8,7 +8,7 @@ local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
 local slices = require "heed.nn.slices"
 local texts = require "heed.models.texts"
-local options_of, fail = core.modules.options, E.fail
+local options_of = core.modules.options
 
 local sentences = {}
 

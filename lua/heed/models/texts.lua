@@ -45,8 +45,8 @@ end
 --- cut first. Where both are cut the second has the odd token. (Hugging Face's longest_first)
 local function shares(n, m, most)
   if n + m <= most then return n, m end
-  local short, long = math.min(n, m), nil
-  if short > most then long = short else long = math.max(short, most - short) end
+  local short = math.min(n, m)
+  local long = short > most and short or math.max(short, most - short)
   if short + long > most then
     short = math.floor(most / 2)
     long = most - short
@@ -72,13 +72,14 @@ function texts.ids(model, item)
     ids[#ids + 1] = last
     return ids, #ids
   end
-  most = most - 2 - model.between
+  local between = tokenizer.between or model.between
+  most = most - 2 - between
   local a, b = body(tokenizer, item[1], most), body(tokenizer, item[2], most)
   local n, m = shares(#a, #b, most)
   append(ids, a, 1, n)
   ids[#ids + 1] = last
   local before = #ids
-  for _ = 2, model.between do ids[#ids + 1] = last end
+  for _ = 2, between do ids[#ids + 1] = last end
   append(ids, b, 1, m)
   ids[#ids + 1] = last
   return ids, before
@@ -90,7 +91,8 @@ function texts.first_rows(lengths) return lengths:cumsum(1) - lengths + 1 end
 --- The results [n, k] of reduce(hidden [total, d], lengths [b]), which gives [b, k], for a list of n texts or pairs.
 function texts.map(model, method, list, k, reduce)
   local results, ids, types, lengths = {}, {}, {}, {}
-  local typed = model.token_type_embeddings and model.config.type_vocab_size > 1 and model.between == 1
+  local between = model.tokenizer.between or model.between -- tokenizers with two separators count no types
+  local typed = model.token_type_embeddings and model.config.type_vocab_size > 1 and between == 1
 
   local function finish()
     local packed = core.tensor(lengths, { dtype = "int64" })

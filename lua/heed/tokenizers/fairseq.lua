@@ -28,6 +28,7 @@ function M.load(path)
   self.bos_token_id, self.cls_token_id, self.pad_token_id = 1, 1, 2
   self.eos_token_id, self.sep_token_id, self.unk_token_id = 3, 3, 4
   self.mask_token_id = self.vocab_size
+  self.between = 2 -- separators between two texts
   return self
 end
 
