@@ -81,8 +81,9 @@ function M.new(ms, f, ...)
   local arguments = compat.pack(...)
   local state = { ms = ms, done = 0, total = nil, rows = 8 }
   local function progress(done, total) state.done, state.total = done, total end
+  local body = core.frame(f, true) -- what it calls is part of the slice, for limits.seconds
   state.thread = coroutine.create(function()
-    return f(progress, compat.unpack(arguments, 1, arguments.n))
+    return body(progress, compat.unpack(arguments, 1, arguments.n))
   end)
   return setmetatable({ [STATE] = state }, Steps)
 end

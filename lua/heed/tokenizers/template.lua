@@ -316,6 +316,7 @@ runners["for"] = function(node, scope, state)
   end
   if #items == 0 and node.otherwise then return run(node.otherwise, { vars = {}, parent = scope }, state) end
   for i, item in ipairs(items) do
+    V.step()
     local loop = V.dict()
     local before, after = items[i - 1], items[i + 1]
     loop.values = {
