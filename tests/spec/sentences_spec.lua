@@ -40,6 +40,14 @@ describe("sentence vectors", function()
       .. "weightedmean, lasttoken, or several joined by +", function() m:encode { "a" } end)
   end)
 
+  it("have at least the special tokens of a text", function()
+    local m = assert(Bert.load(FOLDER))
+    m.max_seq_length = 1
+    assert.are.equal("heed.Size([2, 6])", tostring(m:encode({ "one step", "" }).shape))
+    m.max_seq_length = nil -- as in a model that was not loaded
+    assert.is_true(heed.allclose(m:encode { "one step" }, model:encode { "one step" }, 1e-5, 1e-6))
+  end)
+
   it("have the size of the last layer, also for an empty list", function()
     assert.are.equal("max+mean", model.pooling)
     assert.are.equal("heed.Size([0, 6])", tostring(model:encode({}).shape))
@@ -81,6 +89,7 @@ describe("the files of a sentence encoder", function()
     assert.are.equal("modules.json: the path of module 1 is a string ('../x'); it must be within the folder",
       problem("modules.json", '[{"path": "../x", "type": "a.Transformer"}]'))
     assert.are.equal("modules.json: module 1 has no type and path", problem("modules.json", '[{"path": 3}]'))
+    assert.are.equal("modules.json has no list of modules", problem("modules.json", '{"a": 3}'))
   end)
 
   it("are refused where a setting is unknown or wrong", function()
@@ -90,6 +99,8 @@ describe("the files of a sentence encoder", function()
       problem("1_Pooling/config.json", '{"include_prompt": false}'))
     assert.are.equal("1_Pooling/config.json: pooling_mode is a string ('median'); it must be one of cls, max, mean, "
       .. "mean_sqrt_len, weightedmean, lasttoken", problem("1_Pooling/config.json", '{"pooling_mode": "median"}'))
+    assert.are.equal("1_Pooling/config.json: pooling_mode is the number 3; it must be one of cls, max, mean, "
+      .. "mean_sqrt_len, weightedmean, lasttoken", problem("1_Pooling/config.json", '{"pooling_mode": 3}'))
   end)
 
   it("are refused where a layer does not fit", function()

@@ -88,8 +88,8 @@ local function pooling_of(class, folder, name)
   local c, problem = read(class, folder, file, POOLING, true)
   if not c then return nil, problem end
   local names, given = {}, c.pooling_mode
-  if type(given) == "string" then given = { given } end
-  for _, each in ipairs(given or {}) do
+  if type(given) ~= "table" then given = { given } end
+  for _, each in ipairs(given) do
     if not BY_NAME[each] then
       return loading.unsupported(class, ("%s: pooling_mode is %s; it must be one of %s")
         :format(file, E.what(each), NAMES))
@@ -149,6 +149,7 @@ local function modules_of(class, folder)
   local list, problem = loading.json(folder, "modules.json")
   if not list then return nil, problem end
   if next(list) == nil then return { { "Transformer", "" }, { "Pooling", "1_Pooling/" }, { "Normalize", "" } } end
+  if list[1] == nil then return loading.unsupported(class, "modules.json has no list of modules") end
   local modules = {}
   for i, each in ipairs(list) do
     if type(each) ~= "table" or type(each.type) ~= "string" or type(each.path) ~= "string" then

@@ -63,17 +63,18 @@ end
 --- The ids of a text, or of a pair {a, b}, with the special tokens around them, at most max_seq_length; and the number
 --- of those that belong to the first text.
 function texts.ids(model, item)
-  local tokenizer, most = model.tokenizer, model.max_seq_length
+  local tokenizer, most = model.tokenizer, model.max_seq_length or model.config.max_tokens
   local first, last = tokenizer.cls_token_id or tokenizer.bos_token_id, tokenizer.sep_token_id or tokenizer.eos_token_id
   local ids = { first }
   if type(item) == "string" then
-    local list = body(tokenizer, item, most - 2)
-    append(ids, list, 1, math.min(#list, most - 2))
+    most = math.max(most - 2, 0)
+    local list = body(tokenizer, item, most)
+    append(ids, list, 1, math.min(#list, most))
     ids[#ids + 1] = last
     return ids, #ids
   end
   local between = tokenizer.between or model.between
-  most = most - 2 - between
+  most = math.max(most - 2 - between, 0)
   local a, b = body(tokenizer, item[1], most), body(tokenizer, item[2], most)
   local n, m = shares(#a, #b, most)
   append(ids, a, 1, n)
