@@ -8,48 +8,49 @@ typedef struct gguf_tokens {
   heed_context *ctx;
   const char *where;
   const heed_archive *archive;
-  heed__gguf_value tokens, types, scores; /* arrays; types and scores may be missing: count 0 */
+  heed_gguf_value tokens, types, scores; /* arrays; types and scores may be missing: count 0 */
 } gguf_tokens;
 
 #define KEY(name) "tokenizer.ggml." name
 
-static bool is_text(const heed__gguf_value *value, const char *text) {
-  return value != NULL && value->type == HEED__GGUF_STRING && value->count == (int64_t)strlen(text) &&
-         memcmp(value->data, text, strlen(text)) == 0;
+static bool is_text(const gguf_tokens *g, const char *key, const char *text) {
+  heed_gguf_value value;
+  return heed_gguf_find(g->archive, key, &value) && value.type == HEED_GGUF_STRING &&
+         value.count == (int64_t)strlen(text) && memcmp(value.data, text, strlen(text)) == 0;
 }
 
 static bool flag_of(const gguf_tokens *g, const char *key, bool otherwise) {
-  const heed__gguf_value *value = heed__gguf_find(g->archive, key);
+  heed_gguf_value value;
   bool flag;
-  return value != NULL && heed__gguf_boolean(value, &flag) ? flag : otherwise;
+  return heed_gguf_find(g->archive, key, &value) && heed_gguf_boolean(&value, &flag) ? flag : otherwise;
 }
 
 /* An id that is in the vocabulary, -1 if there is none. */
 static int32_t id_of_key(const gguf_tokens *g, const char *key) {
-  const heed__gguf_value *value = heed__gguf_find(g->archive, key);
+  heed_gguf_value value;
   int64_t id;
-  return value != NULL && heed__gguf_integer(value, &id) && id >= 0 && id < g->tokens.count ? (int32_t)id
-                                                                                            : -1;
+  const bool found = heed_gguf_find(g->archive, key, &value) && heed_gguf_integer(&value, &id);
+  return found && id >= 0 && id < g->tokens.count ? (int32_t)id : -1;
 }
 
 /* An array; missing ones have no elements. Errors: FILE (another length than that of the tokens). */
-static heed_status take_gguf_array(const gguf_tokens *g, const char *key, heed__gguf_type item,
-                                   heed__gguf_value *out) {
-  const heed__gguf_value *value = heed__gguf_find(g->archive, key);
-  *out = (heed__gguf_value){0};
-  if (value == NULL) return HEED_OK;
-  if (value->type != HEED__GGUF_ARRAY || value->item != item || value->count != g->tokens.count)
+static heed_status take_gguf_array(const gguf_tokens *g, const char *key, heed_gguf_type item,
+                                   heed_gguf_value *out) {
+  heed_gguf_value value;
+  *out = (heed_gguf_value){0};
+  if (!heed_gguf_find(g->archive, key, &value)) return HEED_OK;
+  if (value.type != HEED_GGUF_ARRAY || value.item != item || value.count != g->tokens.count)
     return heed__fail(g->ctx, HEED_FILE, "%s: %s is no array of %lld elements of the right type, as %s",
                       g->where, key, (long long)g->tokens.count, KEY("tokens"));
-  *out = *value;
+  *out = value;
   return HEED_OK;
 }
 
 /* The type of the next token: normal where the file has none. */
-static int64_t next_type(heed__gguf_value *types) {
-  heed__gguf_value item;
+static int64_t next_type(heed_gguf_value *types) {
+  heed_gguf_value item;
   int64_t type = HEED__PIECE_NORMAL;
-  if (heed__gguf_next(types, &item)) heed__gguf_integer(&item, &type);
+  if (heed_gguf_next(types, &item)) heed_gguf_integer(&item, &type);
   return type >= HEED__PIECE_NORMAL && type <= HEED__PIECE_BYTE ? type : HEED__PIECE_NORMAL;
 }
 
@@ -64,13 +65,13 @@ static heed_status check_token(const gguf_tokens *g, int32_t id, const char *tex
 /* Adds the tokens; WordPiece's are written anew: those within words have no U+2581 in GGUF. */
 static heed_status add_tokens(const gguf_tokens *g, bool wordpiece) {
   heed__vocabulary *v = &g->tok->vocabulary;
-  heed__gguf_value rest = g->tokens, types = g->types, item;
+  heed_gguf_value rest = g->tokens, types = g->types, item;
   heed__bytes piece = {0};
   size_t bytes = 0;
-  while (heed__gguf_next(&rest, &item)) bytes += (size_t)item.count + 2;
+  while (heed_gguf_next(&rest, &item)) bytes += (size_t)item.count + 2;
   heed_status status = heed__vocabulary_begin(v, g->ctx, (int32_t)g->tokens.count, bytes);
   rest = g->tokens;
-  for (int32_t id = 0; status == HEED_OK && heed__gguf_next(&rest, &item); id++) {
+  for (int32_t id = 0; status == HEED_OK && heed_gguf_next(&rest, &item); id++) {
     const char *text = item.data;
     size_t size = (size_t)item.count;
     status = check_token(g, id, text, size);
@@ -98,7 +99,7 @@ static heed_status add_tokens(const gguf_tokens *g, bool wordpiece) {
 /* Control and unknown tokens are special; user-defined ones are found in the text as well. */
 static heed_status add_added(const gguf_tokens *g, bool user_defined) {
   heed_tokenizer *tok = g->tok;
-  heed__gguf_value types = g->types;
+  heed_gguf_value types = g->types;
   size_t count = 0;
   for (int64_t i = 0; i < g->types.count; i++) count += next_type(&types) != HEED__PIECE_NORMAL;
   const size_t bytes = heed__array_bytes(count, sizeof(*tok->added));
@@ -116,13 +117,13 @@ static heed_status add_added(const gguf_tokens *g, bool user_defined) {
 }
 
 static heed_status read_gguf_merges(const gguf_tokens *g) {
-  const heed__gguf_value *merges = heed__gguf_find(g->archive, KEY("merges"));
-  if (merges == NULL || merges->type != HEED__GGUF_ARRAY || merges->item != HEED__GGUF_STRING)
+  heed_gguf_value merges, item;
+  if (!heed_gguf_find(g->archive, KEY("merges"), &merges) || merges.type != HEED_GGUF_ARRAY ||
+      merges.item != HEED_GGUF_STRING)
     return heed__fail(g->ctx, HEED_FILE, "%s: %s is missing, or no array of strings", g->where,
                       KEY("merges"));
-  heed__gguf_value rest = *merges, item;
-  heed_status status = heed__merges_begin(g->tok, (size_t)merges->count);
-  for (uint32_t rank = 0; status == HEED_OK && heed__gguf_next(&rest, &item); rank++) {
+  heed_status status = heed__merges_begin(g->tok, (size_t)merges.count);
+  for (uint32_t rank = 0; status == HEED_OK && heed_gguf_next(&merges, &item); rank++) {
     const size_t size = (size_t)item.count;
     const char *text = item.data, *space = size > 1 ? memchr(text + 1, ' ', size - 1) : NULL;
     const size_t left = space != NULL ? (size_t)(space - text) : 0;
@@ -138,9 +139,10 @@ static heed_status read_gguf_merges(const gguf_tokens *g) {
 
 static heed_status read_gguf_bytes(const gguf_tokens *g) {
   heed_tokenizer *tok = g->tok;
-  const heed__gguf_value *pre = heed__gguf_find(g->archive, KEY("pre"));
-  const char *name = pre != NULL && pre->type == HEED__GGUF_STRING ? pre->data : "default";
-  const size_t size = pre != NULL && pre->type == HEED__GGUF_STRING ? (size_t)pre->count : 7;
+  heed_gguf_value pre;
+  const bool named = heed_gguf_find(g->archive, KEY("pre"), &pre) && pre.type == HEED_GGUF_STRING;
+  const char *name = named ? pre.data : "default";
+  const size_t size = named ? (size_t)pre.count : 7;
   bool known;
   tok->byte_level = true;
   tok->unknown = -1; /* bytes that are no tokens are left out, as in tokenizers and llama.cpp */
@@ -166,18 +168,18 @@ static heed_status read_gguf_bert(const gguf_tokens *g) {
 
 static heed_status read_pieces(const gguf_tokens *g, heed__spm *spm) {
   const size_t bytes = heed__array_bytes((uint64_t)g->tokens.count, sizeof(heed__piece));
-  heed__gguf_value rest = g->tokens, types = g->types, scores = g->scores, item;
+  heed_gguf_value rest = g->tokens, types = g->types, scores = g->scores, item;
   heed_status status = HEED_OK;
   spm->pieces = heed__allocate(g->ctx, bytes);
   if (spm->pieces == NULL) return heed__fail_memory(g->ctx, "load", bytes);
-  while (status == HEED_OK && heed__gguf_next(&rest, &item)) {
+  while (status == HEED_OK && heed_gguf_next(&rest, &item)) {
     heed__piece *piece = &spm->pieces[spm->count];
-    heed__gguf_value score;
+    heed_gguf_value score;
     double number = 0;
     status = check_token(g, spm->count, item.data, (size_t)item.count);
     *piece =
         (heed__piece){.text = item.data, .size = (uint32_t)item.count, .type = (uint8_t)next_type(&types)};
-    if (heed__gguf_next(&scores, &score)) heed__gguf_number(&score, &number);
+    if (heed_gguf_next(&scores, &score)) heed_gguf_number(&score, &number);
     piece->score = (float)number;
     if (spm->count == g->tok->unknown) piece->type = HEED__PIECE_UNKNOWN;
     if (spm->count++ != g->tok->unknown && piece->type == HEED__PIECE_UNKNOWN)
@@ -190,12 +192,12 @@ static heed_status read_pieces(const gguf_tokens *g, heed__spm *spm) {
 
 /* The charsmap, an array of bytes. */
 static heed_status read_gguf_charsmap(const gguf_tokens *g, heed__spm *spm) {
-  const heed__gguf_value *map = heed__gguf_find(g->archive, KEY("precompiled_charsmap"));
-  if (map == NULL || map->count == 0) return HEED_OK;
-  if (map->type != HEED__GGUF_ARRAY || (map->item != HEED__GGUF_UINT8 && map->item != HEED__GGUF_INT8))
+  heed_gguf_value map;
+  if (!heed_gguf_find(g->archive, KEY("precompiled_charsmap"), &map) || map.count == 0) return HEED_OK;
+  if (map.type != HEED_GGUF_ARRAY || (map.item != HEED_GGUF_UINT8 && map.item != HEED_GGUF_INT8))
     return heed__fail(g->ctx, HEED_FILE, "%s: %s is no array of bytes", g->where,
                       KEY("precompiled_charsmap"));
-  return heed__spm_charsmap(spm, g->where, map->data, (size_t)map->count);
+  return heed__spm_charsmap(spm, g->where, map.data, (size_t)map.count);
 }
 
 static heed_status read_gguf_spm(const gguf_tokens *g, heed__spm_kind kind) {
@@ -224,25 +226,26 @@ static heed_status read_gguf_spm(const gguf_tokens *g, heed__spm_kind kind) {
 /* ---- The whole ---- */
 
 static heed_status read_model_named(const gguf_tokens *g) {
-  const heed__gguf_value *model = heed__gguf_find(g->archive, KEY("model"));
-  if (is_text(model, "gpt2")) return read_gguf_bytes(g);
-  if (is_text(model, "llama")) return read_gguf_spm(g, HEED__SPM_BPE);
-  if (is_text(model, "t5")) return read_gguf_spm(g, HEED__SPM_UNIGRAM);
-  if (is_text(model, "bert")) return read_gguf_bert(g);
-  const bool named = model != NULL && model->type == HEED__GGUF_STRING;
+  heed_gguf_value model;
+  if (is_text(g, KEY("model"), "gpt2")) return read_gguf_bytes(g);
+  if (is_text(g, KEY("model"), "llama")) return read_gguf_spm(g, HEED__SPM_BPE);
+  if (is_text(g, KEY("model"), "t5")) return read_gguf_spm(g, HEED__SPM_UNIGRAM);
+  if (is_text(g, KEY("model"), "bert")) return read_gguf_bert(g);
+  const bool named = heed_gguf_find(g->archive, KEY("model"), &model) && model.type == HEED_GGUF_STRING;
+  const char *name = named ? model.data : "";
+  const int shown = named ? (int)(model.count < 80 ? model.count : 80) : 0;
   return heed__fail(g->ctx, HEED_FILE,
                     "%s: the tokenizer '%.*s' (%s) is not supported; it must be gpt2, llama, t5 or bert",
-                    g->where, named ? (int)(model->count < 80 ? model->count : 80) : 0,
-                    named ? model->data : "", KEY("model"));
+                    g->where, shown, name, KEY("model"));
 }
 
 /* A template of one or no token before and after the text, where the file or the model asks for it. */
 static void set_template(const gguf_tokens *g) {
   heed_tokenizer *tok = g->tok;
-  const bool llama = is_text(heed__gguf_find(g->archive, KEY("model")), "llama"),
-             t5 = is_text(heed__gguf_find(g->archive, KEY("model")), "t5");
-  const bool bos_said = heed__gguf_find(g->archive, KEY("add_bos_token")) != NULL;
-  if (bos_said) tok->before_count = 0; /* against the default of its splitting rule */
+  const bool llama = is_text(g, KEY("model"), "llama"), t5 = is_text(g, KEY("model"), "t5");
+  heed_gguf_value said;
+  if (heed_gguf_find(g->archive, KEY("add_bos_token"), &said))
+    tok->before_count = 0; /* against the default of its splitting rule */
   if (flag_of(g, KEY("add_bos_token"), llama) && tok->bos >= 0) {
     tok->before_count = 1;
     tok->before[0] = tok->bos;
@@ -258,23 +261,22 @@ heed_status heed__tokenizer_read_gguf(heed_tokenizer *tok, const char *where, co
   heed_status status = heed_load_archive(tok->ctx, path, &tok->archive);
   if (status != HEED_OK) return status;
   g.archive = tok->archive;
-  const heed__gguf_value *tokens = heed__gguf_find(g.archive, KEY("tokens")),
-                         *chat = heed__gguf_find(g.archive, "tokenizer.chat_template");
-  if (tokens == NULL || tokens->type != HEED__GGUF_ARRAY || tokens->item != HEED__GGUF_STRING ||
-      tokens->count == 0 || tokens->count >= 1 << 24)
+  heed_gguf_value chat;
+  if (!heed_gguf_find(g.archive, KEY("tokens"), &g.tokens) || g.tokens.type != HEED_GGUF_ARRAY ||
+      g.tokens.item != HEED_GGUF_STRING || g.tokens.count == 0 || g.tokens.count >= 1 << 24)
     return heed__fail(tok->ctx, HEED_FILE, "%s: it has no tokenizer: %s is missing, or no array of strings",
                       where, KEY("tokens"));
-  g.tokens = *tokens;
-  status = take_gguf_array(&g, KEY("token_type"), HEED__GGUF_INT32, &g.types);
-  if (status == HEED_OK) status = take_gguf_array(&g, KEY("scores"), HEED__GGUF_FLOAT32, &g.scores);
+  status = take_gguf_array(&g, KEY("token_type"), HEED_GGUF_INT32, &g.types);
+  if (status == HEED_OK) status = take_gguf_array(&g, KEY("scores"), HEED_GGUF_FLOAT32, &g.scores);
   tok->bos = id_of_key(&g, KEY("bos_token_id"));
   tok->eos = id_of_key(&g, KEY("eos_token_id"));
   tok->pad = id_of_key(&g, KEY("padding_token_id"));
   tok->unknown = id_of_key(&g, KEY("unknown_token_id"));
   if (status == HEED_OK) status = read_model_named(&g);
   if (status == HEED_OK && tok->model == HEED__BPE) set_template(&g);
-  if (status == HEED_OK && chat != NULL && chat->type == HEED__GGUF_STRING)
-    status = heed__text_copy(tok->ctx, chat->data, (size_t)chat->count, &tok->chat_template);
+  if (status == HEED_OK && heed_gguf_find(g.archive, "tokenizer.chat_template", &chat) &&
+      chat.type == HEED_GGUF_STRING)
+    status = heed__text_copy(tok->ctx, chat.data, (size_t)chat.count, &tok->chat_template);
   if (tok->spm == NULL) { /* nothing points into the file */
     heed_archive_free(tok->archive);
     tok->archive = NULL;
