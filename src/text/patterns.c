@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define LETTERS       "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define WORD_LETTERS  "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
 #define SHORTENED     "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define LINE_ENDS     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define SPACE_END     "\\s+(?!\\S)|\\s+"
@@ -17,8 +17,8 @@ const char heed__gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" SPACE_END;
 
 static const char one_digit[] = "\\p{N}", three_digits[] = "\\p{N}{1,3}",
-                  llama3_words[] = SHORTENED "|" LETTERS "|\\p{N}{1,3}|" LINE_ENDS,
-                  qwen2_words[] = SHORTENED "|" LETTERS "|\\p{N}|" LINE_ENDS,
+                  llama3_words[] = SHORTENED "|" WORD_LETTERS "|\\p{N}{1,3}|" LINE_ENDS,
+                  qwen2_words[] = SHORTENED "|" WORD_LETTERS "|\\p{N}|" LINE_ENDS,
                   gpt4o_words[] =
                       NO_WORD BIG_LETTERS "*" SMALL_LETTERS "+" SHORTENED "?|" NO_WORD BIG_LETTERS
                                           "+" SMALL_LETTERS "*" SHORTENED "?|\\p{N}{1,3}|" SLASHES,
