@@ -45,7 +45,7 @@ check-amalgamation: $(BUILD)/heed.c
 test-golden: needs = build bench
 run-golden: $(BUILD)/golden-venv/made
 	@$(BUILD)/golden-venv/bin/python scripts/dev/check_golden.py
-$(BUILD)/golden-venv/made: wheels = numpy torch==2.13.0 gguf safetensors transformers onnx
+$(BUILD)/golden-venv/made: wheels = numpy torch==2.13.0 gguf safetensors transformers sentencepiece onnx onnxruntime
 
 INSTALLING += lint test-golden
 .PHONY: run-lint luacheck syntax layers warnings format header symbols check-amalgamation run-golden

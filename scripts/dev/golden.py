@@ -49,6 +49,11 @@ def string(value):
     return '"' + "".join(map(escaped, value)) + '"'
 
 
+def lua_key(key):
+    """`function`, a name in tools, is a word of Lua's."""
+    return f"[{string(key)}]" if key == "function" else key
+
+
 def lua(value, digits=9):
     """A Python value as Lua text, floats with that many digits. Keys with the value None are left out."""
     if hasattr(value, "detach"):  # a torch.Tensor
@@ -64,7 +69,7 @@ def lua(value, digits=9):
     if isinstance(value, str):
         return string(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}={lua(each, digits)}" for key, each in value.items() if each is not None) + "}"
+        return "{" + ",".join(f"{lua_key(key)}={lua(each, digits)}" for key, each in value.items() if each is not None) + "}"
     if isinstance(value, (list, tuple)):
         return "{" + ",".join(lua(each, digits) for each in value) + "}"
     return number(value, digits)
@@ -134,8 +139,13 @@ class Reader:
         """A list, or a dict where the entries have names."""
         items, named = [], {}
         while self.peek() != "}":
-            if self.tokens[self.at][1] and self.tokens[self.at + 1][3] == "=":
-                key = self.take()[1]
+            bracket = self.peek() == "["
+            if bracket or self.tokens[self.at][1] and self.tokens[self.at + 1][3] == "=":
+                if bracket:
+                    self.take("[")
+                key = unescaped(self.take()[0]) if bracket else self.take()[1]
+                if bracket:
+                    self.take("]")
                 self.take("=")
                 named[key] = self.value()
             else:

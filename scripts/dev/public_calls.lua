@@ -63,6 +63,9 @@ local name_of = {
 local elsewhere = {
   heed_sgd_step = true, heed_adam_step = true, heed_rmsprop_step = true,
   heed_kv_caches_save = true, heed_kv_caches_load = true, -- lists of caches and modules: test_cache_file.c
+  -- texts with their sizes in bytes: test_tokenizer.c
+  heed_tokenizer_load = true, heed_tokenizer_free = true, heed_tokenizer_encode = true, heed_tokenizer_decode = true,
+  heed_tokenizer_size = true, heed_tokenizer_token = true, heed_tokenizer_id = true,
 }
 
 local text = io.read("*a"):gsub("__attribute__%s*%b()", ""):gsub("%s+", " ")

@@ -502,6 +502,7 @@ void lheed_open_late(lua_State *L);
   X(gguf)         /* lgguf.c: metadata of GGUF files */                                                      \
   X(text)         /* ltext.c: Unicode, for heed's own Lua files */                                           \
   X(vocabulary)   /* lvocabulary.c: the pieces of a tokenizer */                                             \
+  X(tokenizer)    /* ltokenizer.c: tokenizers in C */                                                        \
   X(modules)      /* lmodule.c: boxes of built-in modules, and what heed.nn builds on */                     \
   X(constructors) /* lconstruct.c: nn.Linear and the other classes */                                        \
   X(fields)       /* lfields.c: fields of modules */                                                         \

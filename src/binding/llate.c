@@ -67,6 +67,7 @@ typedef struct late_field {
 static const late_field tables[] = {{"optim", "heed.optim"},
                                     {"utils", "heed.utils"},
                                     {"models", "heed.models"},
+                                    {"tokenizers", "heed.tokenizers"},
                                     {"autograd", "heed.autograd"},
                                     {"no_grad", "heed.autograd.mode"},
                                     {"enable_grad", "heed.autograd.mode"},
@@ -263,7 +264,7 @@ static int open_late(lua_State *L) {
 /* heed.core, which heed's own files use: functions that the library does not show, and copies of some that it
  * does, so that a script that replaces these in the library does not affect heed's own files. */
 static const char *const own[] = {"check_cancel", "files", "frame", "held", "modules",
-                                  "object",       "pair",  "raise", "text"};
+                                  "object",       "pair",  "raise", "text", "tokenizer"};
 static const char *const used[] = {"Generator",
                                    "alibi_slopes",
                                    "arange",

@@ -253,11 +253,6 @@ void heed__entry_text(const heed__entry *entry, char *out, size_t capacity);
 HEED_MUST_USE
 heed_status heed__sort_names(heed_context *ctx, const char *function, heed__name *names, int64_t count,
                              const char **duplicate);
-/** Sorts `count` records of `size` bytes: stable, in O(n log n). Errors: MEMORY, LIMIT, CANCELLED. (sort.c)
- */
-HEED_MUST_USE
-heed_status heed__sort_records(heed_context *ctx, const char *function, void *records, int64_t count,
-                               size_t size, int (*compare)(const void *a, const void *b));
 
 /* ---- Formats (formats.c) ---- */
 

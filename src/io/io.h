@@ -89,6 +89,13 @@ size_t heed__gguf_width(heed_gguf_type type);
 HEED_MUST_USE
 heed_status heed__gguf_read_value(heed_context *ctx, const char *text, size_t bytes, heed_gguf_value *out);
 
+/* ---- Sorting (sort.c) ---- */
+
+/** Sorts `count` records of `size` bytes: stable, in O(n log n). Errors: MEMORY, LIMIT, CANCELLED. */
+HEED_MUST_USE
+heed_status heed__sort_records(heed_context *ctx, const char *function, void *records, int64_t count,
+                               size_t size, int (*compare)(const void *a, const void *b));
+
 /* ---- Hashes of text (hash.c) ---- */
 
 /* The state of a hash over a text fed in parts; copies can continue with different parts. */
@@ -110,6 +117,9 @@ void heed__hash_make_key(const void *material, size_t size, uint64_t key[2]);
  * beyond U+10FFFF); 0 if the text is valid, which the functions below require. */
 size_t heed__text_check(const char *text, size_t size);
 
+/** Decodes the first character; returns its length in bytes, 0 if it is not valid. */
+size_t heed__text_character(const char *text, size_t size, int32_t *character);
+
 /** The same for texts of any length; the result is *invalid. Errors: CANCELLED, LIMIT. */
 HEED_MUST_USE
 heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, const char *text, size_t size,
@@ -119,15 +129,19 @@ heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, c
  * is valid. */
 size_t heed__text_step(const char *text, size_t size);
 
-/* The rest exists if HEED_UTF8PROC is 1. */
+/* The rest needs HEED_UTF8PROC: without it some are missing, and the others do nothing. */
 
 /* Unicode's general categories, in utf8proc's order. */
 #define HEED__CATEGORIES 30
 typedef int heed__category;
 /** The category of the first character; returns its length in bytes. */
 size_t heed__text_category(const char *text, size_t size, heed__category *category);
+heed__category heed__category_of(int32_t character);
 /** "Lu", "Ll"…, for 0 to HEED__CATEGORIES - 1. */
 const char *heed__category_name(heed__category category);
+
+/** Bytes of the first extended grapheme cluster. */
+size_t heed__text_grapheme(const char *text, size_t size);
 
 /** Converts to lower case, character by character (σ also at the end of words); out has a capacity of 2 ·
  * size bytes. Returns the number of bytes written. */
@@ -137,5 +151,12 @@ size_t heed__text_lower(const char *text, size_t size, char *out);
 HEED_MUST_USE
 heed_status heed__text_nfd(heed_context *ctx, const char *function, const char *text, size_t size,
                            int32_t *marks, char *out, size_t *written);
+/** The same, and if `compatible` the compatibility decomposition (NFKD), at most 11 · size bytes; `marks` is
+ * then for 12 · size code points. */
+HEED_MUST_USE
+heed_status heed__text_decompose(heed_context *ctx, const char *function, const char *text, size_t size,
+                                 bool compatible, int32_t *marks, char *out, size_t *written);
+/** Composes a decomposed text in place (NFC, NFKC); returns its new size. scratch: `size` code points. */
+size_t heed__text_compose(char *text, size_t size, int32_t *scratch);
 
 #endif

@@ -28,18 +28,39 @@ static size_t read_character(const char *text, size_t size, int32_t *character) 
   return length;
 }
 
+static bool is_continuation(char byte) {
+  return (byte & 0xc0) == 0x80;
+}
+
 size_t heed__text_check(const char *text, size_t size) {
   int32_t character;
-  for (size_t at = 0, length; at < size; at += length)
-    if ((length = read_character(text + at, size - at, &character)) == 0) return at + 1;
+  uint64_t word;
+  size_t at = 0;
+  while (at < size) {
+    const unsigned char first = (unsigned char)text[at];
+    size_t length;
+    if (first < FIRST_MULTIBYTE) {
+      at++;
+      for (; size - at >= sizeof(word); at += sizeof(word)) { /* eight characters of ASCII at once */
+        memcpy(&word, text + at, sizeof(word));
+        if (word & UINT64_C(0x8080808080808080)) break;
+      }
+    } else if (first >= 0xc2 && first < 0xe0 && size - at > 1 && is_continuation(text[at + 1])) {
+      at += 2;
+    } else if ((length = read_character(text + at, size - at, &character)) > 0) {
+      at += length;
+    } else {
+      return at + 1;
+    }
+  }
   return 0;
 }
 
-#define MOST_IN_STEP ((size_t)1 << 16) /* bytes */
-
-static bool is_continuation(char byte) {
-  return ((unsigned char)byte & 0xc0) == 0x80;
+size_t heed__text_character(const char *text, size_t size, int32_t *character) {
+  return read_character(text, size, character);
 }
+
+#define MOST_IN_STEP ((size_t)1 << 16) /* bytes */
 
 size_t heed__text_step(const char *text, size_t size) {
   if (size <= MOST_IN_STEP) return size;
@@ -82,6 +103,21 @@ size_t heed__text_category(const char *text, size_t size, heed__category *catego
   return length;
 }
 
+heed__category heed__category_of(int32_t character) {
+  return (heed__category)utf8proc_category(character);
+}
+
+size_t heed__text_grapheme(const char *text, size_t size) {
+  int32_t before, after, state = 0;
+  size_t at = size > 0 ? read_character(text, size, &before) : 0;
+  for (size_t length; at < size; at += length) {
+    length = read_character(text + at, size - at, &after);
+    if (length == 0 || utf8proc_grapheme_break_stateful(before, after, &state)) break;
+    before = after;
+  }
+  return at;
+}
+
 const char *heed__category_name(heed__category category) {
   static const char names[][3] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd",
                                   "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm",
@@ -108,11 +144,14 @@ static int combining_class(int32_t character) {
   return character < FIRST_MULTIBYTE ? 0 : utf8proc_get_property(character)->combining_class;
 }
 
-static int decompose(int32_t character, int32_t parts[4]) {
+#define MOST_PARTS 18 /* of U+FDFA in its compatibility decomposition */
+
+static int decompose(int32_t character, bool compatible, int32_t parts[MOST_PARTS]) {
   utf8proc_ssize_t count = 0;
   if (character >= FIRST_MULTIBYTE)
-    count = utf8proc_decompose_char(character, parts, 4, UTF8PROC_DECOMPOSE, NULL);
-  if (count >= 1 && count <= 4) return (int)count;
+    count = utf8proc_decompose_char(character, parts, MOST_PARTS,
+                                    UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0), NULL);
+  if (count >= 1 && count <= MOST_PARTS) return (int)count;
   parts[0] = character;
   return 1;
 }
@@ -162,12 +201,26 @@ static heed_status write_marks(decomposer *d) {
 
 heed_status heed__text_nfd(heed_context *ctx, const char *function, const char *text, size_t size,
                            int32_t *marks, char *out, size_t *written) {
+  return heed__text_decompose(ctx, function, text, size, false, marks, out, written);
+}
+
+size_t heed__text_compose(char *text, size_t size, int32_t *scratch) {
+  utf8proc_ssize_t count = 0;
+  size_t used = 0;
+  for (size_t at = 0; at < size; count++) at += read_character(text + at, size - at, &scratch[count]);
+  count = utf8proc_normalize_utf32(scratch, count, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+  for (utf8proc_ssize_t i = 0; i < count; i++) used += write_character(scratch[i], text + used);
+  return used;
+}
+
+heed_status heed__text_decompose(heed_context *ctx, const char *function, const char *text, size_t size,
+                                 bool compatible, int32_t *marks, char *out, size_t *written) {
   decomposer d = {.ctx = ctx, .function = function, .marks = marks, .out = out};
   heed_status status = HEED_OK;
   for (size_t at = 0, length; at < size && status == HEED_OK; at += length) {
-    int32_t character, parts[4];
+    int32_t character, parts[MOST_PARTS];
     length = read_character(text + at, size - at, &character);
-    const int count = decompose(character, parts);
+    const int count = decompose(character, compatible, parts);
     for (int i = 0; i < count && status == HEED_OK; i++) {
       if (combining_class(parts[i])) {
         marks[d.waiting++] = parts[i];
@@ -181,6 +234,37 @@ heed_status heed__text_nfd(heed_context *ctx, const char *function, const char *
   if (status == HEED_OK) status = write_marks(&d);
   *written = (size_t)(d.out - out);
   return status;
+}
+
+#else
+
+/* Tokenizers are refused in such builds; these are never called with a character. */
+heed__category heed__category_of(int32_t character) {
+  (void)character;
+  return 0;
+}
+size_t heed__text_grapheme(const char *text, size_t size) {
+  (void)text;
+  return size;
+}
+const char *heed__category_name(heed__category category) {
+  (void)category;
+  return "Cn";
+}
+size_t heed__text_lower(const char *text, size_t size, char *out) {
+  memcpy(out, text, size);
+  return size;
+}
+heed_status heed__text_decompose(heed_context *ctx, const char *function, const char *text, size_t size,
+                                 bool compatible, int32_t *marks, char *out, size_t *written) {
+  (void)ctx, (void)function, (void)compatible, (void)marks;
+  memcpy(out, text, size);
+  *written = size;
+  return HEED_OK;
+}
+size_t heed__text_compose(char *text, size_t size, int32_t *scratch) {
+  (void)text, (void)scratch;
+  return size;
 }
 
 #endif

@@ -12,7 +12,7 @@ typedef struct merge_symbol {
 } merge_symbol;
 
 typedef struct symbol_pair {
-  float score;
+  double score;
   int64_t left, right;
   size_t size; /* of both; differs from the symbols' if they were merged since */
 } symbol_pair;

@@ -68,7 +68,9 @@ static heed_status read_piece(const heed__spm *spm, const char *where, proto p, 
       piece->size = (uint32_t)f.size;
     } else if (f.number == 2 && f.wire == 5) {
       const uint32_t bits = (uint32_t)f.number_value;
-      memcpy(&piece->score, &bits, sizeof(bits));
+      float score;
+      memcpy(&score, &bits, sizeof(bits));
+      piece->score = score;
     } else if (f.number == 3 && f.wire == 0) {
       if (f.number_value < 1 || f.number_value > 6)
         return broken(spm, where, "the type of a piece is unknown");

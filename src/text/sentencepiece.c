@@ -104,12 +104,13 @@ static int byte_of_piece(const heed__piece *piece) {
 static heed_status scan_pieces(heed__spm *spm, const char *where, uint64_t *texts, uint64_t *symbols) {
   heed_context *ctx = spm->ctx;
   *texts = *symbols = 0;
-  spm->unknown = -1;
+  if (!spm->plain) spm->unknown = -1;
   spm->min_score = FLT_MAX;
   spm->max_score = FLT_MIN; /* as SentencePiece has it: the smallest positive number */
   for (int i = 0; i < 256; i++) spm->bytes[i] = -1;
   for (int32_t id = 0; id < spm->count; id++) {
     const heed__piece *piece = &spm->pieces[id];
+    if (spm->plain && byte_of_piece(piece) >= 0) spm->bytes[byte_of_piece(piece)] = id;
     if (piece->size == 0)
       return heed__fail(ctx, HEED_FILE, "%s: piece %ld (from 0) is empty", where, (long)id);
     if (memchr(piece->text, 0, piece->size) != NULL)
@@ -136,6 +137,8 @@ static heed_status scan_pieces(heed__spm *spm, const char *where, uint64_t *text
     }
   }
   if (spm->unknown < 0) return heed__fail(ctx, HEED_FILE, "%s: there is no unknown piece", where);
+  for (int i = 0; i < 256 && spm->byte_fallback && spm->plain; i++)
+    if (spm->bytes[i] < 0) spm->byte_fallback = false; /* as in tokenizers */
   for (int i = 0; i < 256 && spm->byte_fallback; i++)
     if (spm->bytes[i] < 0)
       return heed__fail(ctx, HEED_FILE, "%s: it falls back on bytes, but has no piece <0x%02X>", where,

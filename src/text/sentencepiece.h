@@ -64,7 +64,7 @@ typedef enum heed__piece_type { /* as in SentencePiece's files */
 typedef struct heed__piece {
   const char *text;
   uint32_t size;
-  float score;
+  double score; /* of files of SentencePiece: a float */
   uint8_t type;
 } heed__piece;
 
@@ -95,8 +95,9 @@ typedef struct heed__spm {
   uint64_t key[2];
   heed__trie symbols; /* user-defined symbols */
   heed__trie trie;    /* unigram: the pieces */
-  float min_score, max_score;
+  double min_score, max_score;
   bool any_unused;
+  bool plain; /* a model of tokenizer.json: `unknown` is set, all pieces are normal, scores are doubles */
 } heed__spm;
 
 /** Loads a .model file. Errors: FILE, MEMORY, LIMIT, CANCELLED. (model_file.c) */

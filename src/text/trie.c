@@ -1,6 +1,5 @@
 /* Double arrays. The children of a node lie in one block of 256 units, at its base xor their labels. Only the
  * last blocks are searched for free units, so that building takes linear time. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "sentencepiece.h"
@@ -122,8 +121,8 @@ heed_status heed__trie_build(heed_context *ctx, const char *function, heed__trie
   trie_builder b = {.ctx = ctx, .function = function, .keys = keys};
   heed_status status = HEED_OK;
   if (count == 0) return HEED_OK;
-  qsort(keys, count, sizeof(*keys), compare_trie_keys);
-  status = add_trie_block(&b);
+  status = heed__sort_records(ctx, function, keys, (int64_t)count, sizeof(*keys), compare_trie_keys);
+  if (status == HEED_OK) status = add_trie_block(&b);
   if (status == HEED_OK) status = heed__bytes_reserve(ctx, function, &b.jobs, sizeof(trie_job));
   if (status == HEED_OK) {
     const trie_job root = {0, 0, (uint32_t)count, 0};

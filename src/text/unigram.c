@@ -4,22 +4,27 @@
 
 #include "sentencepiece.h"
 
-#define UNKNOWN_PENALTY 10.0f
+#define UNKNOWN_PENALTY 10.0
 
 typedef struct best_path { /* the best segmentation of the text before a position */
   int32_t id;              /* of its last piece */
-  float score;             /* single precision, so that ties fall as in SentencePiece */
-  int64_t start;           /* of its last piece; -1: no piece ends here */
+  double score;
+  int64_t start; /* of its last piece; -1: no piece ends here */
 } best_path;
 
-static inline void improve_path(best_path *path, int32_t id, float score, int64_t start) {
+static inline void improve_path(best_path *path, int32_t id, double score, int64_t start) {
   if (path->start >= 0 && !(score > path->score)) return;
   *path = (best_path){id, score, start};
 }
 
+/* The sum of two scores: in single precision for models of SentencePiece, so that ties fall as there. */
+static inline double add_scores(const heed__spm *spm, double a, double b) {
+  return spm->plain ? a + b : (double)((float)a + (float)b);
+}
+
 static void try_pieces(const heed__spm *spm, best_path *paths, const char *text, size_t at, size_t size,
                        size_t character) {
-  const float before = paths[at].score;
+  const double before = paths[at].score;
   bool has_character = false;
   size_t node = 0;
   for (size_t end = at; end < size && heed__trie_step(&spm->trie, &node, (unsigned char)text[end]);) {
@@ -28,14 +33,16 @@ static void try_pieces(const heed__spm *spm, best_path *paths, const char *text,
     if (id < 0 || spm->pieces[id].type == HEED__PIECE_UNUSED) continue;
     /* User-defined symbols win against all divisions of their text. SentencePiece 0.2.3 gives them this
      * score, nearly 0 with its max_score; 0.2.1 subtracted 0.1. */
-    const float own =
-        spm->pieces[id].type == HEED__PIECE_USER ? (float)(end - at) * spm->max_score : spm->pieces[id].score;
-    const float score = own + before;
+    const double own = spm->pieces[id].type == HEED__PIECE_USER
+                           ? (double)((float)(end - at) * (float)spm->max_score)
+                           : spm->pieces[id].score;
+    const double score = add_scores(spm, own, before);
     improve_path(&paths[end], id, score, (int64_t)at);
     if (end - at == character) has_character = true;
   }
-  const float unknown_score = spm->min_score - UNKNOWN_PENALTY;
-  if (!has_character) improve_path(&paths[at + character], spm->unknown, unknown_score + before, (int64_t)at);
+  const double unknown = add_scores(spm, spm->min_score, -UNKNOWN_PENALTY);
+  if (!has_character)
+    improve_path(&paths[at + character], spm->unknown, add_scores(spm, unknown, before), (int64_t)at);
 }
 
 heed_status heed__unigram_segment(const heed__spm *spm, const char *function, const char *text, size_t size,

@@ -41,6 +41,26 @@ return function(inputs)
     return function() return t:decode(ids, { clean_up_tokenization_spaces = true }) end
   end)
 
+  -- Tokenizers in C: texts that are one long word, one long match, or end a step at the last byte.
+  for _, name in ipairs { "gpt2.json", "qwen2.json", "llama3.json", "fallback.json", "unigram.json", "bert.json",
+    "bpe.model", "unigram.model" } do
+    local function load() return assert(heed.tokenizers.load("tests/golden/tokenizers/" .. name)) end
+    for what, text in pairs {
+      ["one word"] = ("ab"):rep(5 * MIB), spaces = (" "):rep(8 * MIB), words = ("a "):rep(4 * MIB),
+      marks = ("\204\129\204\163"):rep(2 * MIB), ["special tokens"] = ("<|end|>"):rep(MIB),
+    } do
+      call(("encode of %s with %s"):format(what, name), function()
+        local t = load()
+        return function() return t:encode(text, { allowed_special = true }) end
+      end)
+    end
+    call("decode with " .. name, function()
+      local t = load()
+      local ids = copies(t.vocab_size - 2, 4000000)
+      return function() return t:decode(ids) end
+    end)
+  end
+
   -- Functions of heed.core called directly, without heed's Lua code in between.
   local unicode = require("heed.core").text
   for name, arguments in pairs {
@@ -61,6 +81,15 @@ return function(inputs)
   end)
   call("loading a vocabulary with one wrong byte at its end", function()
     return with_text(".txt", SPECIAL .. ("a\n"):rep(10000000) .. "\255", require("heed.tokenizers.wordpiece").load)
+  end)
+  call("loading a tokenizer.json with many tokens", function()
+    local tokens = {}
+    for i = 1, 1000000 do tokens[i] = ('"%d":%d'):format(i, i - 1) end
+    return with_text(".json", '{"model":{"type":"BPE","merges":[],"vocab":{' .. table.concat(tokens, ",") .. "}}}",
+      heed.tokenizers.load)
+  end)
+  call("loading a tokenizer.json with a long string", function()
+    return with_text(".json", '{"a":"' .. ("\\n"):rep(20 * MIB) .. '"}', heed.tokenizers.load)
   end)
   for _, ending in ipairs { ".safetensors", ".npz" } do
     call("save of many names as " .. ending, function()

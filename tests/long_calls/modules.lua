@@ -183,6 +183,15 @@ return function(inputs)
     local model = gpt2(4, 100000):eval()
     return function() return model:generate({ 1 }, { max_new_tokens = 90000, stop = {} }) end
   end).frames = true
+  call("generate_steps", function()
+    local model = gpt2(4, 100000):eval()
+    return function() return model:generate_steps({ 1 }, { max_new_tokens = 90000, stop = {} }):advance(1e6) end
+  end).frames = true
+  call("a chat template that ends late", function()
+    local template = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"
+    local tok = { chat_template = template }
+    return function() return require "heed.tokenizers.chat"(tok, { { role = "user", content = "a" } }) end
+  end)
   call("a model's cache:clone", function()
     local model = gpt2(2000, 10000):eval()
     local cache = model:new_cache()

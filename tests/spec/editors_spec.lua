@@ -46,11 +46,12 @@ describe("the annotation files", function()
         found[path] = true
       end
     end
-    local expected = { heed = true, ["heed.nn"] = true, ["heed.tokenizers.wordpiece"] = true,
-      ["heed.plot"] = true }
+    local expected = { heed = true, ["heed.nn"] = true, ["heed.tokenizers.wordpiece"] = true, ["heed.plot"] = true,
+      ["heed.tokenizers"] = true }
     for name in support.run("ls lua/heed/models").out:gmatch "([%w_]+)%.lua\n" do
       local made = support.read("lua/heed/models/" .. name .. ".lua")
       local loads = made:find "\nfunction [%w_]+%.load%(path" or made:find "\n[%w_]+%.load = " or made:find "%(family%("
+        or made:find "%(encoder%("
       if name == "init" then
         expected["heed.models"] = true
       elseif loads and name ~= "family" then

@@ -223,6 +223,7 @@ describe("heed.limit", function()
         function() return heed.save(path .. ".safetensors", { x = x }) end,
         function() return require("heed.plot").bars({ 1 }, { file = path .. ".svg" }) end,
         function() return load_tokenizer(path) end,
+        function() return require("heed.tokenizers.fairseq").load(path) end,
         function() return Bert.load(path) end,
         function() return GPT2.load(path) end,
         function() return Llama.load "tests" end,

@@ -12,9 +12,9 @@ end
 
 local FILES = {
   "heed", "tensor", "elementwise", "ops", "views", "random", "nn", "built_in", "attention", "attention_functions",
-  "steps", "models", "decoders", "layers", "transformers", "functional", "losses", "hooks",
-  "wordpiece", "bert", "gpt2", "llama", "load_models", "mask", "plot", "interpret", "interrupt", "data", "optim",
-  "progress", "grad", "distributed", "parallel", "context_parallel",
+  "steps", "models", "decoders", "encoders", "layers", "transformers", "functional", "losses", "hooks",
+  "wordpiece", "bert", "roberta", "distilbert", "gpt2", "llama", "load_models", "tokenizers", "mask", "plot",
+  "interpret", "interrupt", "data", "optim", "progress", "grad", "distributed", "parallel", "context_parallel",
 }
 for _, name in ipairs(FILES) do
   local class
@@ -169,8 +169,8 @@ describe("the annotations", function()
 
   it("name the fields and methods of tokenizers and models", function()
     compare("wordpiece", names_of((require "heed.tokenizers.wordpiece")))
-    local bert = assert(require("heed.models.bert").load "tests/golden/tiny_bert")
-    for owner, object in pairs { Bert = bert, WordPiece = bert.tokenizer } do
+    local bert = assert(require("heed.models.bert").load "tests/golden/encoders/sentence")
+    for owner, object in pairs { Encoder = bert, WordPiece = bert.tokenizer } do
       for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
     end
   end)

@@ -141,7 +141,8 @@ describe("a tokenizer's arguments", function()
     raises("encode: text is nil; it must be a string", function() tokenizer:encode() end)
     raises("encode: max_length is the number 1; it must be an integer of at least 2, for [CLS] and [SEP]",
       function() tokenizer:encode("a", { max_length = 1 }) end)
-    raises("encode: there is no option 'length'; the options are max_length",
+    raises("encode: there is no option 'length'; the options are max_length, add_special_tokens; did you mean "
+      .. "'max_length'?",
       function() tokenizer:encode("a", { length = 4 }) end)
     raises("encode: self is a string ('a'); it must be a tokenizer; call the method with a colon",
       function() tokenizer.encode "a" end)

@@ -5,7 +5,7 @@
 ---@overload fun(config: heed.BertConfig): heed.Bert
 local Bert = {}
 
----Loads a model from a folder (config.json, model.safetensors or its index, vocab.txt) or from a weights file in one.
+---Loads a model from a folder (config.json, model.safetensors or its index, a tokenizer) or from a weights file in one.
 ---The weights are memory-mapped. Returns the model in evaluation mode, or nil and a message if files are missing, broken
 ---or contradict each other.
 ---@param path string

@@ -107,9 +107,11 @@ function Decoder:load_cache(path) end
 
 ---@class heed.GenerateOptions
 ---@field max_new_tokens? integer 20 by default, or fewer if the context or the cache is full before
----@field temperature? number 0 means greedy decoding; 0 by default, or 1 if top_k, top_p or generator is given
+---@field temperature? number 0 means greedy decoding; 0 by default, or 1 if top_k, top_p, min_p or generator is given
 ---@field top_k? integer sample from this number of likeliest ids
 ---@field top_p? number sample from the smallest set of likeliest ids with this total probability, above 0 and at most 1
+---@field min_p? number sample from the ids with at least this share of the likeliest one's probability, from 0 to 1
+---@field repetition_penalty? number divides positive logits of the ids so far and multiplies negative ones; those in a cache are not counted
 ---@field generator? heed.Generator draws the random numbers
 ---@field on_token? fun(id: integer, position: integer, item: integer): boolean? receives each token as it is generated; return false to end this text
 ---@field stop? integer|integer[] ids that end the text; those of the config by default; {} for none
@@ -127,6 +129,35 @@ function Decoder:load_cache(path) end
 ---@return integer[]|integer[][] tokens of one text, or a list for each prompt
 ---@return heed.ModelCache cache
 function Decoder:generate(ids, options) end
+
+---@class heed.GenerateStepsOptions: heed.GenerateOptions
+---@field ms? number milliseconds of a slice; 2 by default
+
+---Generates in slices of time, for programs that must not wait. Nothing runs before the first slice, which also says what
+---is wrong with the arguments. Until the end only the steps may use the cache. One text only is read in several passes.
+---@param ids heed.Indices|heed.Indices[]
+---@param options? heed.GenerateStepsOptions
+---@return heed.ModelSteps steps
+---@nodiscard
+function Decoder:generate_steps(ids, options) end
+
+---Work of a model in slices of time: `for done, total in steps do … end`, or steps:advance(ms) in each frame.
+---@class heed.ModelSteps
+---@field done integer new tokens so far; read-only
+---@field total? integer the most new tokens, once that is known; read-only
+---@field finished boolean read-only
+---@field result any what the method without slices returns, once all is done; read-only
+---@field cache? heed.ModelCache of generate, once all is done; read-only
+---@operator call: integer?
+local ModelSteps = {}
+
+---Runs one slice. A pause comes between two operations, so that a slice is longer than its budget by at most one of them.
+---@param ms? number
+---@return boolean complete
+function ModelSteps:advance(ms) end
+
+---Drops the work. Caches and generators are left as by a call that fails.
+function ModelSteps:release() end
 
 ---Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read. Returns nil
 ---and a message if the folder does not exist or a file cannot be written.

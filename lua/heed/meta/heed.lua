@@ -10,6 +10,7 @@
 ---@field optim heed.optim optimisers and schedules
 ---@field utils heed.utils
 ---@field models heed.models
+---@field tokenizers heed.tokenizers
 ---@field mask heed.mask masks as values
 ---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
 ---@field version string

@@ -37,15 +37,19 @@ local KINDS = {
     local whole = type(value) == "number" and value % 1 == 0 and value >= 1 and value < 2 ^ 53
     return not whole and "an integer of at least 1"
   end,
+  index = function(value) -- counted from 0
+    local whole = type(value) == "number" and value % 1 == 0 and value >= 0 and value < 2 ^ 53
+    return not whole and "an integer of at least 0"
+  end,
   positive = function(value)
     return not (type(value) == "number" and value > 0 and value < math.huge) and "a positive number"
   end,
   empty = function(value) return not (type(value) == "table" and next(value) == nil) and "empty" end,
 }
 
---- The problem with a value of a config, or nil. A rule has `kind`: "size" (an integer of at least 1), "positive",
---- "number", "boolean", "table", "empty" (a table), a list of the allowed values, or nil for anything; and `default`. A
---- value without a default is required unless the rule is `optional`.
+--- The problem with a value of a config, or nil. A rule has `kind`: "size" (an integer of at least 1), "index" (of at
+--- least 0), "positive", "number", "boolean", "table", "empty" (a table), a list of the allowed values, or nil for
+--- anything; and `default`. A value without a default is required unless the rule is `optional`.
 local function wrong(value, rule)
   if value == nil then return rule.default == nil and not rule.optional and "is missing" or nil end
   if rule.kind == nil then return nil end

@@ -11,6 +11,7 @@ local E = require "heed.nn.entries"
 local caches = require "heed.models.cache"
 local loading = require "heed.models.loading"
 local packing = require "heed.models.packing"
+local slices = require "heed.nn.slices"
 local options_of, fail = core.modules.options, E.fail
 
 local Decoder = nn.Module.class "Decoder"
@@ -91,7 +92,7 @@ local function logits_of(self, ids, options, cache, kept)
   elseif kept and kept < n then
     x = x:narrow(-2, n - kept + 1, kept)
   end
-  local logits, cap = self.lm_head(self.norm(x)), config.final_logit_softcapping
+  local logits, cap = slices.linear(self.lm_head, self.norm(x)), config.final_logit_softcapping
   if cap then logits = (logits / cap):tanh() * cap end
   if draft then caches.commit(cache, draft, added) end
   return logits, found
@@ -157,6 +158,7 @@ function Decoder:load_cache(path, ...)
   return caches.load(attentions_of(self), path)
 end
 
-Decoder.generate = require "heed.models.generate"
+local generate = require "heed.models.generate"
+Decoder.generate, Decoder.generate_steps = generate.generate, generate.generate_steps
 
-return E.with_frames(Decoder, "forward", "generate")
+return E.with_frames(Decoder, "forward", "generate", "generate_steps")

@@ -7,6 +7,7 @@ local E = require "heed.nn.entries"
 local caches = require "heed.models.cache"
 local loading = require "heed.models.loading"
 local mode = require "heed.autograd.mode"
+local slices = require "heed.nn.slices"
 local options_of, copy_generator, fail = core.modules.options, core.modules.copy_generator, E.fail
 
 -- ---- Choosing a token ---------------------------------------------------------------------------
@@ -19,17 +20,30 @@ local function likeliest(logits)
   return id:item()
 end
 
---- An id drawn from softmax(logits / temperature), restricted to the top_k likeliest and then to the smallest set of
---- likeliest ids whose probabilities add up to top_p (nucleus sampling). top_k and top_p may be nil.
-local function drawn(logits, temperature, top_k, top_p, generator)
-  local ids -- ids[i] belongs to logits[i] once they are sorted, the likeliest first
-  if top_k and top_k < #logits then
-    logits, ids = logits:topk(top_k)
-  elseif top_p then
-    logits, ids = logits:sort(-1, true)
+--- Probabilities p [v] and their ids, the likeliest first, until they add up to `share`: few of a large vocabulary
+--- are, so that sorting it all is rare.
+local function head_of(p, share)
+  local count = 64
+  while count < #p do
+    local values, ids = p:topk(count)
+    if values:sum():item() >= share then return values, ids end
+    count = count * 8
   end
+  return p:sort(-1, true)
+end
+
+--- An id drawn from softmax(logits / temperature), restricted to the top_k likeliest, then to the smallest set of
+--- likeliest ids whose probabilities add up to top_p (nucleus sampling), then to those of at least min_p times the
+--- likeliest one's: Hugging Face's order. top_k, top_p and min_p may be nil.
+local function drawn(logits, temperature, top_k, top_p, min_p, generator)
+  local ids -- ids[i] belongs to p[i] once they are sorted, the likeliest first
+  if top_k and top_k < #logits then logits, ids = logits:topk(top_k) end
   local p = ((logits - logits:max()) / math.max(temperature, 1e-30)):softmax(-1)
-  if top_p and top_p < 1 then p = p:masked_fill((p:cumsum(-1) - p):ge(top_p), 0) end -- the ids before suffice
+  if top_p and top_p < 1 then
+    if not ids then p, ids = head_of(p, top_p) end
+    p = p:masked_fill((p:cumsum(-1) - p):ge(top_p), 0) -- the ids before suffice
+  end
+  if min_p then p = p:masked_fill(p:lt(p:max():item() * min_p), 0) end
   local sums = p:cumsum(-1)
   local sum = sums[#sums]
   if sum ~= sum then fail "generate: the model's logits contain nan or inf; they have no softmax" end
@@ -38,10 +52,19 @@ local function drawn(logits, temperature, top_k, top_p, generator)
   return ids and ids[at] or at
 end
 
+--- The logits [v] with those of the ids in a list divided by the penalty if they are positive, and multiplied if they
+--- are negative. Source: arXiv:1909.05858, section 4.1.
+local function penalised(logits, ids, penalty)
+  ids = core.tensor(ids, { dtype = "int64" })
+  local values = logits:index_select(1, ids)
+  return logits:index_copy(1, ids, values:lt(0):where(values * penalty, values / penalty))
+end
+
 -- ---- Options ------------------------------------------------------------------------------------
 
 local OPTIONS = {
   "max_new_tokens", "temperature", "top_k", "top_p", "generator", "on_token", "stop", "cache", "capacity", "dtype",
+  "min_p", "repetition_penalty",
 }
 
 local MANY = 2 ^ 53 -- an upper bound for counts; sums with it do not overflow
@@ -55,13 +78,19 @@ local function check_integer(value, name, least, most)
   end
 end
 
-local function check_sampling(temperature, top_k, top_p)
+local function check_sampling(temperature, top_k, top_p, min_p, penalty)
   if temperature ~= nil and not (type(temperature) == "number" and temperature >= 0 and temperature < math.huge) then
     E.reject("generate", "temperature", temperature, "a finite number of at least 0 (greedy)")
   end
   check_integer(top_k, "top_k", 1, math.huge)
   if top_p ~= nil and not (type(top_p) == "number" and top_p > 0 and top_p <= 1) then
     E.reject("generate", "top_p", top_p, "a number above 0 and at most 1")
+  end
+  if min_p ~= nil and not (type(min_p) == "number" and min_p >= 0 and min_p <= 1) then
+    E.reject("generate", "min_p", min_p, "a number from 0 to 1")
+  end
+  if penalty ~= nil and not (type(penalty) == "number" and penalty > 0 and penalty < math.huge) then
+    E.reject("generate", "repetition_penalty", penalty, "a finite number above 0, such as 1.1; 1 changes nothing")
   end
 end
 
@@ -140,6 +169,23 @@ local function logits_of(model, ids, cache, lengths, begins)
   return (model(ids, options))
 end
 
+--- In slices of time, reads all of a prompt [n] but the last few ids, which are returned.
+local function read(model, ids, cache)
+  local count = slices.rows()
+  while count and count < #ids do
+    logits_of(model, ids:narrow(1, 1, count), cache, nil, true)
+    ids = ids:narrow(1, count + 1, #ids - count)
+    count = slices.rows()
+  end
+  return ids
+end
+
+--- on_token of a script, which may use models itself.
+local function outside(f, ...)
+  if slices.rows() then return slices.outside(f, ...) end
+  return f(...)
+end
+
 --- Generates up to max_new_tokens (by default 20) ids that follow ids [n]. Returns the list of new ids, whose last may
 --- be a stop token, and the cache, which holds all tokens except the last. Decoding is greedy unless temperature,
 --- top_k, top_p or generator is given; then temperature defaults to 1, and 0 means greedy. on_token(id, position, item)
@@ -150,13 +196,13 @@ end
 --- (of several texts, all at the same token), or as before the call if it received none. For this, later tokens go to a
 --- draft of the cache, and random numbers come from a copy of the generator. One exception: dropout in training mode
 --- draws from the default generator, as does sampling then if no generator is given; these draws are not undone.
-return function(self, ids, ...)
-  E.check_self(self, "generate")
-  local wanted, temperature, top_k, top_p, generator, on_token, stop, cache, capacity, dtype =
+local function generate(self, progress, ids, ...)
+  local wanted, temperature, top_k, top_p, generator, on_token, stop, cache, capacity, dtype, min_p, penalty =
     options_of("generate", OPTIONS, 3, self, ids, ...)
   check_integer(wanted, "max_new_tokens", 0, MANY)
   check_integer(capacity, "capacity", 1, MANY)
-  check_sampling(temperature, top_k, top_p)
+  check_sampling(temperature, top_k, top_p, min_p, penalty)
+  if penalty == 1 then penalty = nil end
   if on_token ~= nil then E.check_type(on_token, "function", "generate", "on_token") end
   local stops, given = stops_of(self, stop), cache
   if cache ~= nil then caches.check("generate", cache) end
@@ -176,7 +222,7 @@ return function(self, ids, ...)
   local at = fullest(prompts, past)
   local name, n = several and ("generate: prompt %d: "):format(at) or "generate: ", added[at]
   local most = count_of(self, name, wanted, past[at], n, cache)
-  if temperature == nil then temperature = (top_k or top_p or generator) and 1 or 0 end
+  if temperature == nil then temperature = (top_k or top_p or min_p or generator) and 1 or 0 end
   if capacity and capacity < n + most then
     fail("%s%s and %s make %d; capacity is %d", name, E.count(n, "id"), E.count(most, "new token"), n + most, capacity)
   end
@@ -192,22 +238,27 @@ return function(self, ids, ...)
     if copied then copy_generator(draws, generator) end
     caches.keep(cache, draft)
   end
+  local seen = {} -- the ids of each text, for the penalty
+  for i, prompt in ipairs(penalty and prompts or {}) do seen[i] = prompt:tolist() end
   ids = several and core.cat(prompts, 1) or prompts[1]
   if not on_token then begin(longest + most) end
   for step = 1, most do
     if on_token then begin(step == 1 and longest or 1) end
+    if step == 1 and not several then ids = read(self, ids, draft) end
     local logits = logits_of(self, ids, draft, several and added or nil, step == 1)
     local new = {}
     for row, i in ipairs(going) do
-      local of = logits[row]
-      new[row] = temperature == 0 and likeliest(of) or drawn(of, temperature, top_k, top_p, draws)
+      local of = penalty and penalised(logits[row], seen[i], penalty) or logits[row]
+      new[row] = temperature == 0 and likeliest(of) or drawn(of, temperature, top_k, top_p, min_p, draws)
       texts[i][step] = new[row]
+      if penalty then table.insert(seen[i], new[row]) end
     end
     if on_token then keep() end
+    if progress then progress(step, most) end
     local rest, next_ids = {}, {}
     for row, i in ipairs(going) do
       local id = new[row]
-      local ends = on_token and on_token(id, past[i] + #prompts[i] + step, i) == false or stops[id]
+      local ends = on_token and outside(on_token, id, past[i] + #prompts[i] + step, i) == false or stops[id]
       added[i] = ends and 0 or 1
       if not ends then rest[#rest + 1], next_ids[#next_ids + 1] = i, id end
     end
@@ -217,3 +268,30 @@ return function(self, ids, ...)
   if not on_token then keep() end
   return several and texts or texts[1], cache
 end
+
+local M = {}
+
+function M.generate(self, ids, ...)
+  E.check_self(self, "generate")
+  return generate(self, nil, ids, ...)
+end
+
+--- The same in slices of `ms` milliseconds (2), an option of its own: an object with advance(ms), which returns whether
+--- all is done, and then result (the new ids) and cache. Until then nothing but it may use the cache. A long prompt is
+--- read in several passes, so that the last bits of its logits may differ from generate's.
+function M.generate_steps(self, ids, options, ...)
+  E.check_self(self, "generate_steps")
+  local rest, ms = {}, 2
+  if options ~= nil then E.check_type(options, "table", "generate_steps", "options") end
+  for name, value in pairs(options or {}) do
+    if name == "ms" then
+      ms = slices.budget(value, "generate_steps")
+    else
+      rest[name] = value
+    end
+  end
+  if select("#", ...) > 0 then E.reject("generate_steps", "argument 3", (...), "left out; options are a table") end
+  return slices.new(ms, function(progress) return generate(self, progress, ids, rest) end)
+end
+
+return M

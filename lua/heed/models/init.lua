@@ -9,6 +9,7 @@ local models = {}
 -- The module of each model type, and the beginning of the names of its classes in `architectures`.
 local MODULES = {
   bert = { module = "bert", class = "Bert" },
+  distilbert = { module = "distilbert", class = "DistilBert" },
   gemma3_text = { module = "gemma3", class = "Gemma3" },
   gpt2 = { module = "gpt2", class = "GPT2" },
   llama = { module = "llama", class = "L[lL][aA][mM][aA]" },
@@ -16,7 +17,9 @@ local MODULES = {
   phi3 = { module = "phi3", class = "Phi3" },
   qwen2 = { module = "qwen2", class = "Qwen2" },
   qwen3 = { module = "qwen3", class = "Qwen3" },
+  roberta = { module = "roberta", class = "Roberta" },
   smollm3 = { module = "smollm3", class = "SmolLM3" },
+  ["xlm-roberta"] = { module = "roberta", class = "XLMRoberta" },
 }
 
 local TYPES = {}

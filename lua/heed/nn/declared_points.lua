@@ -2,6 +2,7 @@
 --- x = self:point("hook_x", x).
 
 local E = require "heed.nn.entries"
+local slices = require "heed.nn.slices"
 
 local declared = {}
 
@@ -44,14 +45,22 @@ function declared.point(m, name, x, lists)
   return x
 end
 
-local function unchanged(_, x) return x end
+local pause = slices.pause
+
+local function unchanged(_, x)
+  pause()
+  return x
+end
 
 --- self.point for one forward of m, as a function at(name, x): a forward with many points costs less through it.
 function declared.at(m)
   local attached = E.record(m).attached
   local lists = attached and attached.points
   if not lists then return unchanged end
-  return function(name, x) return declared.point(m, name, x, lists) end
+  return function(name, x)
+    pause()
+    return declared.point(m, name, x, lists)
+  end
 end
 
 return declared

@@ -226,18 +226,20 @@ local function check(self, method, text)
   if wrong then fail("%s: text is not valid UTF-8 at byte %d", method, wrong) end
 end
 
-local ENCODE_OPTIONS, NO_OPTIONS = { "max_length" }, {}
+local ENCODE_OPTIONS, NO_OPTIONS = { "max_length", "add_special_tokens" }, {}
 
---- The ids of a text, with [CLS] first and [SEP] last. max_length limits their number.
+--- The ids of a text, with [CLS] first and [SEP] last unless add_special_tokens is false. max_length limits their
+--- number.
 function Tokenizer:encode(text, ...)
   check(self, "encode", text)
-  local most = options_of("encode", ENCODE_OPTIONS, 3, self, text, ...)
-  if most ~= nil and not (compat.is_integer(most) and most >= 2) then
-    E.reject("encode", "max_length", most, "an integer of at least 2, for [CLS] and [SEP]")
+  local most, special = options_of("encode", ENCODE_OPTIONS, 3, self, text, ...)
+  special = E.boolean(special, true, "encode", "add_special_tokens")
+  if most ~= nil and not (compat.is_integer(most) and most >= (special and 2 or 0)) then
+    E.reject("encode", "max_length", most, "an integer of at least %s", special and "2, for [CLS] and [SEP]" or "0")
   end
-  local ids = { self.cls_token_id }
-  add_text(self, text, ids, most and most - 1 or math.huge)
-  ids[#ids + 1] = self.sep_token_id
+  local ids = { special and self.cls_token_id or nil }
+  add_text(self, text, ids, most and (special and most - 1 or most) or math.huge)
+  if special then ids[#ids + 1] = self.sep_token_id end
   return ids
 end
 

@@ -1,0 +1,116 @@
+-- generate in slices of time, and what limits sampling.
+local heed = require "heed"
+local cases = require "tests.decoder_cases"
+
+local function ones(n)
+  local ids = {}
+  for i = 1, n do ids[i] = i * 7 % 61 + 1 end
+  return ids
+end
+
+for _, kind in ipairs { "gpt2", "llama" } do
+  describe("generate_steps: " .. kind, function()
+    local m
+    before_each(function() m = cases.load(kind) end)
+
+    it("gives the tokens of generate, in slices", function()
+      local want, cache = m:generate(ones(12), { max_new_tokens = 9 })
+      local steps, slices = m:generate_steps(ones(12), { max_new_tokens = 9, ms = 0 }), 0
+      while not steps:advance() do slices = slices + 1 end
+      assert.same(want, steps.result)
+      assert.equal(cache.length, steps.cache.length)
+      assert.is_true(slices > 9)
+      assert.is_true(steps.finished)
+      assert.is_true(steps:advance())
+      assert.same({ #want, 9 }, { steps.done, steps.total })
+    end)
+
+    it("calls on_token within slices, which may use the model itself", function()
+      local found = {}
+      local steps = m:generate_steps(ones(5), { max_new_tokens = 4, ms = 0, on_token = function(id)
+        found[#found + 1] = id
+        assert.equal(1, #m:generate({ 3 }, { max_new_tokens = 1 }))
+      end })
+      for _ in steps do end -- luacheck: ignore 542
+      assert.same(steps.result, found)
+    end)
+
+    it("goes on in a cache, and leaves it as it was when it is dropped halfway", function()
+      local first, cache = m:generate(ones(5), { max_new_tokens = 3, capacity = 20 })
+      local before, last = cache.length, { first[#first] }
+      local want = m:generate(last, { cache = cache:clone(), max_new_tokens = 5 })
+      local steps = m:generate_steps(last, { cache = cache, max_new_tokens = 5, ms = 0 })
+      for _ = 1, 8 do steps:advance() end
+      steps:release()
+      assert.equal(before, cache.length)
+      assert.same(want, (m:generate(last, { cache = cache, max_new_tokens = 5 })))
+    end)
+
+    it("leaves the modes of the caller between two slices", function()
+      local steps = m:generate_steps(ones(5), { max_new_tokens = 3, ms = 0 })
+      local before = heed.set_grad_enabled(true)
+      local recording = true
+      repeat
+        local done = steps:advance()
+        recording = recording and heed.is_grad_enabled()
+      until done
+      heed.set_grad_enabled(before)
+      assert.is_true(recording)
+    end)
+
+    it("draws what generate draws", function()
+      local function options() return { max_new_tokens = 8, top_p = 0.9, generator = heed.Generator(3) } end
+      local given = options()
+      given.ms = 0
+      local steps = m:generate_steps({ 5, 17 }, given)
+      for _ in steps do end -- luacheck: ignore 542
+      assert.same((m:generate({ 5, 17 }, options())), steps.result)
+    end)
+
+    it("says what is wrong in the first slice, and refuses to go on", function()
+      local steps = m:generate_steps({ 5 }, { top_p = 2 })
+      assert.error_matches(function() steps:advance() end, "top_p is the number 2; it must be")
+      assert.error_matches(function() steps:advance() end, "an earlier slice has failed")
+    end)
+  end)
+end
+
+describe("sampling", function()
+  local m, prompt
+  before_each(function() m, prompt = cases.load "llama", { 5, 17, 9 } end)
+
+  it("with min_p = 1 takes the likeliest token", function()
+    assert.same((m:generate(prompt, { max_new_tokens = 6 })), (m:generate(prompt, { max_new_tokens = 6, min_p = 1 })))
+  end)
+
+  it("with min_p draws no token below that share of the likeliest one's probability", function()
+    local p = m(prompt)[-1]:softmax(-1)
+    local least = p:max():item() * 0.5
+    for seed = 1, 40 do
+      local id = m:generate(prompt, { max_new_tokens = 1, min_p = 0.5, generator = heed.Generator(seed) })[1]
+      assert.is_true(p[id] >= least)
+    end
+  end)
+
+  it("with a repetition_penalty divides positive logits of seen tokens, and multiplies negative ones", function()
+    local logits = m(prompt)[-1]:tolist()
+    for _, id in ipairs(prompt) do logits[id] = logits[id] < 0 and logits[id] * 1.8 or logits[id] / 1.8 end
+    local best = 1
+    for id in ipairs(logits) do best = logits[id] > logits[best] and id or best end
+    assert.equal(best, m:generate(prompt, { max_new_tokens = 1, repetition_penalty = 1.8 })[1])
+  end)
+
+  it("with a large repetition_penalty repeats no token where the logits are positive", function()
+    local seen = {}
+    for _, id in ipairs((m:generate(prompt, { max_new_tokens = 12, repetition_penalty = 1e6 }))) do
+      assert.is_nil(seen[id])
+      seen[id] = true
+    end
+  end)
+
+  it("refuses shares and penalties that are none", function()
+    for name, value in pairs { min_p = 1.5, repetition_penalty = 0 } do
+      assert.error_matches(function() m:generate(prompt, { [name] = value }) end, "generate: " .. name .. " is")
+    end
+  end)
+end)
