@@ -33,7 +33,7 @@ sanitizing = BUILD=$(BUILD)/asan DEBUG=1 \
   CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
 sanitize asan ubsan: settings = $(sanitizing)
 sanitize asan ubsan: environment = ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-  SANDBOX_SECONDS=5 TEST_OPTIONS=--exclude-tags=plain
+  SANDBOX_SECONDS=2 TEST_OPTIONS=--exclude-tags=plain
 
 ## runs the tests of threads under the thread sanitizer, in build/tsan
 tsan: needs = build test

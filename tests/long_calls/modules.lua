@@ -87,9 +87,9 @@ return function(inputs)
     return function() return m(x) end
   end)
   call("cache:clone", function()
-    local m = nn.MultiHeadAttention(64, 64, 64, 0, 1):eval()
-    local cache = m:new_cache { batch = 12800 }
-    m(heed.rand(12800, 64, 64), { cache = cache })
+    local m = nn.MultiHeadAttention(8, 128, 16, 0, 1):eval()
+    local cache = m:new_cache { batch = 25600 }
+    m(heed.rand(25600, 8, 8), { cache = cache })
     return function() return cache:clone() end
   end).seconds = 0.005
 
