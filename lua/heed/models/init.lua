@@ -2,6 +2,7 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local gguf = require "heed.models.gguf"
 local files = core.files
 
 local models = {}
@@ -54,8 +55,17 @@ function models.load(path, config, divide)
   local kind = files.kind(path)
   if kind == nil then return nil, ("models.load: no such file or folder: '%s'"):format(path) end
   local folder = kind == "file" and (path:match "^.*/" or "") or path:sub(-1) == "/" and path or path .. "/"
-  local given, problem = loading.config("models", folder, config)
-  if not given then return nil, problem end
+  local given, problem
+  local _, file = loading.find("models", path)
+  if config == nil and file and loading.is_gguf(file) then
+    given, problem = loading.weights("models", file)
+    if not given then return nil, problem end
+    given, problem = gguf.config(given)
+    if not given then return loading.unsupported("models", ("'%s': %s"):format(file, problem)) end
+  else
+    given, problem = loading.config("models", folder, config)
+    if not given then return nil, problem end
+  end
   local name
   name, problem = module_of(given)
   if not name then return loading.unsupported("models", problem) end

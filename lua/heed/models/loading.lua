@@ -6,6 +6,7 @@ local core = require "heed.core"
 local heed_load = require("heed.files").load
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
+local gguf = require "heed.models.gguf"
 local nn = require "heed.nn"
 local shards = require "heed.parallel.shards"
 local state_dict = require "heed.nn.state_dict"
@@ -13,7 +14,7 @@ local files = core.files
 
 local loading = {}
 
-local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin" }
+local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "model.gguf" }
 
 -- ---- Files --------------------------------------------------------------------------------------
 
@@ -28,6 +29,18 @@ function loading.find(class, path)
     if files.kind(folder .. name) == "file" then return folder, folder .. name end
   end
   return nil, ("%s.load: the folder '%s' has none of %s"):format(class, path, table.concat(WEIGHTS, ", "))
+end
+
+--- Whether a path is that of a GGUF file.
+function loading.is_gguf(path) return path:lower():find "%.gguf$" ~= nil end
+
+--- The tokenizer of a model, or nil without one, and if it cannot be used: heed.tokenizers.load says why.
+function loading.tokenizer(folder, file)
+  local tokenizers = require "heed.tokenizers" -- not above: it loads heed.nn
+  if loading.is_gguf(file) then return (tokenizers.load(file)) end
+  for _, name in ipairs { "tokenizer.json", "tokenizer.model", "vocab.json" } do
+    if files.kind(folder .. name) == "file" then return (tokenizers.load(folder .. name)) end
+  end
 end
 
 --- The contents of a JSON file in the folder as a table; an empty table if the file does not exist.
@@ -263,42 +276,59 @@ end
 ---   layers      a pattern for names in the file that captures the layer's number, from 0
 ---   names       names(name, c): as name_in_file in loading.fill
 ---   ignored     as in loading.fill
+---   gguf        whether heed.models.gguf knows the names of its tensors
 function loading.decoder(class, Class, about)
   return function(path, config, divide)
     local folder, file = loading.find(class, path)
     if not folder then return nil, file end
     local given, c, aliases, settings, further, stops, state, model, fine, problem
-    given, problem = loading.config(class, folder, config)
-    if not given then return nil, problem end
+    local of_gguf, tokenizer = loading.is_gguf(file), loading.tokenizer(folder, file)
+    if of_gguf then
+      if not about.gguf then return loading.unsupported(class, "GGUF files of this model are not supported") end
+      state, problem = loading.weights(class, file)
+      if not state then return nil, problem end
+      if config ~= nil then E.check_type(config, "table", class .. ".load", "config") end
+      given = config
+      if not given then given, problem = gguf.config(state, tokenizer) end
+      if not given then return loading.unsupported(class, ("'%s': %s"):format(file, problem)) end
+    else
+      given, problem = loading.config(class, folder, config)
+      if not given then return nil, problem end
+    end
     c, aliases, settings, further = configs.settings(about, given)
     if not c then return loading.unsupported(class, aliases) end
-    if not config then
+    if not config and not of_gguf then
       stops, problem = stop_tokens(class, folder, c)
       if stops == false then return nil, problem end
       further.stop_tokens = stops or further.stop_tokens
     end
-    state, problem = loading.weights(class, file)
+    if not state then state, problem = loading.weights(class, file) end
     if not state then return nil, problem end
 
     local prefix = state_dict.has(state, about.prefix .. about.embedding) and about.prefix or ""
-    local head = about.lm_head or "lm_head.weight"
+    local head, layers = about.lm_head or "lm_head.weight", "^" .. prefix:gsub("%.", "%%.") .. about.layers
+    if of_gguf then head, layers = gguf.name(head), gguf.layers end
     if c.tie_word_embeddings == nil then c.tie_word_embeddings = not state_dict.has(state, head) end
     local function name_in_file(name)
-      if name ~= "lm_head.weight" then
-        local file_name, form = about.names(name, c)
-        return prefix .. file_name, form
+      local file_name, form = about.embedding, nil
+      if name == "lm_head.weight" then
+        if not c.tie_word_embeddings then return head end
+      else
+        file_name, form = about.names(name, c)
       end
-      return c.tie_word_embeddings and prefix .. about.embedding or head
+      if of_gguf then return gguf.name(file_name, form, c) end
+      return prefix .. file_name, form
     end
     local function ignored(name)
       return name == head or about.ignored(name) -- a tied lm_head in the file is not used
     end
-    local note = loading.layer_note(c, aliases, state, "^" .. prefix:gsub("%.", "%%.") .. about.layers)
+    local note = loading.layer_note(c, aliases, state, layers)
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
     for name, value in pairs(c) do settings[aliases[name] or name] = value end
     fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note, divide)
     if not fine then return nil, problem end
+    model.tokenizer, model.chat_template = tokenizer, tokenizer and tokenizer.chat_template
     return model:eval()
   end
 end

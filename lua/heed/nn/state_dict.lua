@@ -105,6 +105,12 @@ function M.from(names, values, nested, numbers, archive, metadata)
   }, StateDict)
 end
 
+--- The metadata of a GGUF file without long lists, such as a vocabulary; nil for a state of another kind.
+function M.short_metadata(state)
+  local later = raw(state, LATER)
+  return later and (files.metadata(later.archive, 256)) or nil
+end
+
 function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
 
 --- Whether a value is a state dict or a plain table.
