@@ -59,6 +59,9 @@ local KEYS = {
 local NEEDED = { "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
   "attention.layer_norm_rms_epsilon" }
 
+local FLOATS = { ["attention.layer_norm_rms_epsilon"] = true, ["rope.freq_base_swa"] = true,
+  final_logit_softcapping = true, attn_logit_softcapping = true }
+
 -- Keys that are read below, and those that change no result: vocab_size is that of the embeddings' tensor.
 local OTHERS = {
   vocab_size = true, ["attention.value_length"] = true, ["rope.dimension_count"] = true, ["rope.scaling.type"] = true,
@@ -95,10 +98,10 @@ local function problem_of_keys(metadata, name, architecture)
 end
 
 --- The field rope_scaling, or nil, and a problem if there is one. `of` reads a key of the architecture.
-local function scaling_of(of, state)
+local function scaling_of(of, has)
   local kind, factor = of "rope.scaling.type", of "rope.scaling.factor" or of "rope.scale_linear"
   local original, magnitude = of "rope.scaling.original_context_length", of "rope.scaling.attn_factor"
-  if state_dict.has(state, "rope_freqs.weight") or state_dict.has(state, "rope_factors_long.weight") then
+  if has "rope_freqs.weight" or has "rope_factors_long.weight" then
     return nil, "the file has factors for each frequency of rope, which heed does not support"
   end
   if kind == nil then kind = factor and factor ~= 1 and "linear" or "none" end
@@ -146,16 +149,16 @@ local function architecture_of(metadata)
   return nil, ("general.architecture is %s; it must be one of %s"):format(E.what(name), KNOWN)
 end
 
---- The fields of a config.json for a state that heed.load read from a GGUF file. `tokenizer` is that of the file, or
---- nil. Returns nil and a problem if its architecture or a key is unknown.
-function M.config(state, tokenizer)
-  local metadata = state_dict.short_metadata(state)
+--- The fields of a config.json for this metadata. has(name) says whether the file has a tensor, `vocab_size` is the
+--- number of embeddings, `tokenizer` that of the file, or nil. Returns nil and a problem if the architecture or a key is
+--- unknown.
+function M.fields(metadata, has, vocab_size, tokenizer)
   local architecture, name = architecture_of(metadata)
   if not architecture then return nil, name end
   local problem = problem_of_keys(metadata, name, architecture)
   if problem then return nil, problem end
   local function of(key) return metadata[name .. "." .. key] end
-  local c = { model_type = architecture.model_type, rope_theta = 10000 }
+  local c = { model_type = architecture.model_type, rope_theta = 10000, vocab_size = vocab_size }
   for _, keys in ipairs { KEYS, architecture.keys or {} } do
     for key, field in pairs(keys) do
       if of(key) ~= nil then c[field] = of(key) end
@@ -175,19 +178,57 @@ function M.config(state, tokenizer)
     end
     c.partial_rotary_factor = rotated / c.head_dim
   end
-  c.rope_scaling, problem = scaling_of(of, state)
+  c.rope_scaling, problem = scaling_of(of, has)
   if problem then return nil, problem end
-  local embeddings = state_dict.has(state, "token_embd.weight") and state["token_embd.weight"]
-  c.vocab_size = embeddings and embeddings.shape[1] or 1
-  c.tie_word_embeddings = not state_dict.has(state, "output.weight")
+  c.tie_word_embeddings = not has "output.weight"
   if name == "llama" or name == "qwen3" or name == "smollm3" then
-    c.attention_bias = state_dict.has(state, "blk.0.attn_q.bias")
-    if name ~= "qwen3" then c.mlp_bias = state_dict.has(state, "blk.0.ffn_down.bias") end
+    c.attention_bias = has "blk.0.attn_q.bias"
+    if name ~= "qwen3" then c.mlp_bias = has "blk.0.ffn_down.bias" end
   end
   c.rope_interleaved = architecture.interleaved or nil
   if architecture.complete then architecture.complete(c) end
   c.eos_token_id = ends_of(metadata, tokenizer)
   return c
+end
+
+--- The same for a state that heed.load read from a GGUF file.
+function M.config(state, tokenizer)
+  local embeddings = state_dict.has(state, "token_embd.weight") and state["token_embd.weight"]
+  return M.fields(state_dict.short_metadata(state), function(name) return state_dict.has(state, name) end,
+    embeddings and embeddings.shape[1] or 1, tokenizer)
+end
+
+--- The metadata for a model with the settings c: the inverse of M.fields, as far as files can say it. Returns nil and a
+--- problem for models of another kind.
+function M.metadata(c)
+  local name
+  for each, architecture in pairs(ARCHITECTURES) do
+    if architecture.model_type == c.model_type then name = each end
+  end
+  if c.model_type == "mistral" then name = "llama" end
+  if not name then
+    return nil, ("models of the type %s cannot be saved as GGUF; the types are %s"):format(c.model_type, KNOWN)
+  end
+  local metadata, architecture = { ["general.architecture"] = name }, ARCHITECTURES[name]
+  local function set(key, value, float)
+    if value ~= nil and float then value = { type = "float32", value = value } end
+    metadata[name .. "." .. key] = value
+  end
+  for _, keys in ipairs { KEYS, architecture.keys or {} } do
+    for key, field in pairs(keys) do set(key, c[field], FLOATS[key]) end
+  end
+  local rope = c.rope or c.ropes and c.ropes.full_attention or {}
+  set("attention.value_length", c.head_dim)
+  set("vocab_size", c.vocab_size)
+  set("rope.dimension_count", rope.dims or c.head_dim)
+  set("rope.freq_base", rope.base, true)
+  local scaling = rope.scaling
+  if scaling then
+    set("rope.scaling.type", scaling.type)
+    set("rope.scaling.factor", scaling.factor, true)
+    set("rope.scaling.original_context_length", scaling.original_context_length)
+  end
+  return metadata, name, architecture
 end
 
 -- ---- Names --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local gguf = require "heed.models.gguf"
 local nn = require "heed.nn"
+local save_gguf = require "heed.models.save_gguf"
 local shards = require "heed.parallel.shards"
 local state_dict = require "heed.nn.state_dict"
 local files = core.files
@@ -328,6 +329,7 @@ function loading.decoder(class, Class, about)
     for name, value in pairs(c) do settings[aliases[name] or name] = value end
     fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note, divide)
     if not fine then return nil, problem end
+    if of_gguf then save_gguf.remember(model, state) end
     model.tokenizer, model.chat_template = tokenizer, tokenizer and tokenizer.chat_template
     return model:eval()
   end

@@ -1,9 +1,11 @@
---- Saving a decoder as Hugging Face does: config.json and model.safetensors, which `load` and other libraries read.
+--- Saving a decoder as Hugging Face does: config.json and model.safetensors, which `load` and other libraries read; or
+--- as a GGUF file (heed.models.save_gguf).
 
 local compat = require "heed.compat"
 local core = require "heed.core"
 local heed_save = require("heed.files").save
 local E = require "heed.nn.entries"
+local save_gguf = require "heed.models.save_gguf"
 local files = core.files
 
 local saving = {}
@@ -63,11 +65,25 @@ local function halves(value, heads)
   return value:reshape(sizes):transpose(2, 3):flatten(1, 3)
 end
 
+local BLOCKED = { q4_0 = true, q4_1 = true, q5_0 = true, q5_1 = true, q8_0 = true, q4_k = true, q5_k = true, q6_k = true }
+local joined
+
+--- The inverse.
+local function neighbours(value, heads)
+  local sizes = { heads, 2, compat.divide(value.shape[1], 2 * heads) }
+  for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
+  return value:reshape(sizes):transpose(2, 3):flatten(1, 3)
+end
+
 --- The tensor of a file that consists of these parts, the inverse of `formed` in heed.models.loading.
-local function joined(parts, form)
-  local value = parts[1]
+function joined(parts, form)
+  local value, dtype = parts[1], parts[1].dtype
+  if BLOCKED[dtype] and (form.heads or form.total or form.parts) then -- the rows of blocks cannot be moved
+    for i, part in ipairs(parts) do parts[i] = part:float() end
+    return joined(parts, form):to(dtype)
+  end
   if form.offset then return value - form.offset end
-  if form.heads then return halves(value, form.heads) end
+  if form.heads then return (form.neighbours and neighbours or halves)(value, form.heads) end
   if form.total then return core.cat(parts, 1) end
   if form.parts then
     local groups = form.groups or 1
@@ -103,11 +119,18 @@ end
 
 -- ---- Decoders -----------------------------------------------------------------------------------
 
+local OPTIONS = { "dtype" }
+
 --- Makes the method save_pretrained(folder) of a decoder class; `about` is that of loading.decoder.
 function saving.decoder(about)
-  return function(model, folder)
+  return function(model, folder, ...)
     E.check_self(model, METHOD)
     E.check_type(folder, "string", METHOD, "folder")
+    local dtype = core.modules.options(METHOD, OPTIONS, 3, model, folder, ...)
+    if folder:lower():find "%.gguf$" and files.kind(folder) ~= "directory" then
+      return save_gguf.save(model, about, folder, dtype, function(name_in_file) return state_of(model, name_in_file) end)
+    end
+    if dtype ~= nil then E.fail("%s: dtype is given and '%s' is no GGUF file; use m:to(dtype)", METHOD, folder) end
     if files.kind(folder) ~= "directory" then return nil, ("%s: no such folder: '%s'"):format(METHOD, folder) end
     folder = folder:sub(-1) == "/" and folder or folder .. "/"
     local c = model.config
