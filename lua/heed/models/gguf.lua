@@ -59,8 +59,8 @@ local KEYS = {
 local NEEDED = { "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
   "attention.layer_norm_rms_epsilon" }
 
-local FLOATS = { ["attention.layer_norm_rms_epsilon"] = true, ["rope.freq_base_swa"] = true,
-  final_logit_softcapping = true, attn_logit_softcapping = true }
+local FLOATS = { ["attention.layer_norm_rms_epsilon"] = true, ["rope.freq_base"] = true,
+  ["rope.freq_base_swa"] = true, final_logit_softcapping = true, attn_logit_softcapping = true }
 
 -- Keys that are read below, and those that change no result: vocab_size is that of the embeddings' tensor.
 local OTHERS = {
@@ -83,9 +83,9 @@ local function problem_of_keys(metadata, name, architecture)
         problems[#problems + 1] = ("%s is %s; it must be %s"):format(key, E.what(value), tostring(FIXED[rest]))
       end
     elseif rest and (KEYS[rest] or architecture.keys and architecture.keys[rest]) then
-      if type(value) ~= "number" then
-        problems[#problems + 1] = ("%s is %s; it must be a number"):format(key, E.what(value))
-      end
+      local needed = type(value) ~= "number" and "a number"
+        or KEYS[rest] and not FLOATS[rest] and not (value % 1 == 0 and value >= 1) and "an integer of at least 1"
+      if needed then problems[#problems + 1] = ("%s is %s; it must be %s"):format(key, E.what(value), needed) end
     elseif rest and not OTHERS[rest] then
       problems[#problems + 1] = ("%s is %s, and heed does not know its meaning"):format(key, E.what(value))
     end

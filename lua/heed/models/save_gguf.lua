@@ -24,7 +24,7 @@ local function original(model)
   local copy = typed.copy(state.metadata)
   local prefix = tostring(copy["general.architecture"]) .. "."
   for key in pairs(state.metadata) do
-    if key:sub(1, #prefix) == prefix or key == "general.file_type" or key:find "^split%." then copy[key] = nil end
+    if key:sub(1, #prefix) == prefix or key:find "^split%." then copy[key] = nil end
   end
   return copy
 end
@@ -85,7 +85,7 @@ local function lost(about, c, metadata, state, name)
   for each in pairs(about.rules) do names[#names + 1] = each end
   table.sort(names)
   for _, each in ipairs(names) do
-    if not SKIPPED[each] and not equal(c[each], again[each]) then
+    if not SKIPPED[each] and not equal(c[each] or nil, again[each] or nil) then
       return ("%s is %s; files of the architecture %s cannot say this"):format(each, E.what(c[each]), name)
     end
   end
