@@ -83,6 +83,8 @@
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field layers heed.ModuleList
 ---@field lm_head heed.Linear
+---@field tokenizer? heed.Tokenizer of a loaded model, if its file or folder has one that heed supports
+---@field chat_template? string|table<string, string> that of the tokenizer
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
@@ -159,12 +161,18 @@ function ModelSteps:advance(ms) end
 ---Drops the work. Caches and generators are left as by a call that fails.
 function ModelSteps:release() end
 
----Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read. Returns nil
----and a message if the folder does not exist or a file cannot be written.
----@param folder string
+---@class heed.SaveModelOptions
+---@field dtype? "float32"|"float16"|"bfloat16"|"q4_0"|"q4_1"|"q5_0"|"q5_1"|"q8_0"|"q4_k"|"q5_k"|"q6_k" of a .gguf file's matrices; as they are by default
+
+---Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read; or, to a
+---path that ends in .gguf, a file that llama.cpp reads. Rows that are not whole blocks of 256 take q5_0 for q4_k, q5_1
+---for q5_k and q8_0 for q6_k; those that are not of 32 take float16. Returns nil and a message if the folder does not
+---exist, a file cannot be written, or a .gguf file cannot say a setting.
+---@param path string
+---@param options? heed.SaveModelOptions
 ---@return true? saved
 ---@return string? problem
-function Decoder:save_pretrained(folder) end
+function Decoder:save_pretrained(path, options) end
 
 ---The keys and values of all attention layers of a model. A forward pass that fails leaves it unchanged; for this, with a
 ---sliding window, a pass that drops tokens works on a copy.

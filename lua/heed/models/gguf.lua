@@ -98,7 +98,7 @@ local function problem_of_keys(metadata, name, architecture)
 end
 
 --- The field rope_scaling, or nil, and a problem if there is one. `of` reads a key of the architecture.
-local function scaling_of(of, has)
+local function scaling_of(name, of, has)
   local kind, factor = of "rope.scaling.type", of "rope.scaling.factor" or of "rope.scale_linear"
   local original, magnitude = of "rope.scaling.original_context_length", of "rope.scaling.attn_factor"
   if has "rope_freqs.weight" or has "rope_factors_long.weight" then
@@ -108,7 +108,7 @@ local function scaling_of(of, has)
   if kind == "none" then return nil end
   if kind == "linear" then return { rope_type = "linear", factor = factor } end
   if kind ~= "yarn" then
-    return nil, ("rope.scaling.type is %s; it must be one of none, linear, yarn"):format(E.what(kind))
+    return nil, ("%s.rope.scaling.type is %s; it must be one of none, linear, yarn"):format(name, E.what(kind))
   end
   if magnitude and magnitude ~= 1 and type(factor) == "number" and factor > 1 then
     magnitude = magnitude * (0.1 * math.log(factor) + 1)
@@ -178,7 +178,7 @@ function M.fields(metadata, has, vocab_size, tokenizer)
     end
     c.partial_rotary_factor = rotated / c.head_dim
   end
-  c.rope_scaling, problem = scaling_of(of, has)
+  c.rope_scaling, problem = scaling_of(name, of, has)
   if problem then return nil, problem end
   c.tie_word_embeddings = not has "output.weight"
   if name == "llama" or name == "qwen3" or name == "smollm3" then

@@ -62,6 +62,9 @@ function models.load(path, config, divide)
     if not given then return nil, problem end
     given, problem = gguf.config(given)
     if not given then return loading.unsupported("models", ("'%s': %s"):format(file, problem)) end
+  elseif kind == "file" and config == nil and not files.kind(folder .. "config.json") then
+    return nil, ("models.load: '%s' is not a .gguf file, and there is no '%sconfig.json'; add it or pass a config"):format(
+      path, folder)
   else
     given, problem = loading.config("models", folder, config)
     if not given then return nil, problem end
