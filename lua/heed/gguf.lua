@@ -44,14 +44,6 @@ local loaded = setmetatable({}, { __mode = "k" })
 
 function M.remember(metadata, types) loaded[metadata] = types end
 
---- A copy of loaded metadata that keeps these types.
-function M.copy(metadata)
-  local copy = {}
-  for key, value in pairs(metadata) do copy[key] = value end
-  loaded[copy] = loaded[metadata]
-  return copy
-end
-
 --- The type of all elements of a list; nil: it holds lists.
 local function kind_of(list, candidates, where)
   if type(list[1]) == "table" then return nil end

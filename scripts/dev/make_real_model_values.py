@@ -1,48 +1,43 @@
-"""Makes the reference values of the real models that `make model` fetches as GGUF files: transformers computes with
-their weights, widened to float32.
+"""Makes the reference values of the GGUF models of `make model` with transformers, which widens their blocks to float32.
 
-    python scripts/dev/make_real_model_values.py [FOLDER]     (pip install torch transformers gguf)
+    python scripts/dev/make_real_model_values.py [FOLDER [MODELS]]     (pip install torch transformers accelerate gguf)
 
-real_models.lua   ids of a prompt, the largest logits of its last position, and the ids that follow greedily; all ids
-                  count from 0
+real_models.lua   of each model in MODELS (build/models): a text, its ids, logits after it and the most likely next ids
 """
 
 import sys
-
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from pathlib import Path
 
 import golden
 
-NEW = 40
-TOP = 16
-FRANCE = "The capital of France is"
-# What heed's tokenizer and chat template must make of these is in the set, too.
-MODELS = [("SmolLM2-135M-Instruct", [{"role": "user", "content": "What is the capital of France?"}]),
-          ("gemma-3-270m", FRANCE)]
+try:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    import accelerate  # noqa: F401  (transformers needs it for GGUF files)
+except ImportError as problem:
+    sys.exit(f"Missing: {problem.name}, for real_models.lua")
+
+TEXTS = {
+    "SmolLM2-135M-Instruct": "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
+    "gemma-3-270m": "The attention mechanism lets a model",
+}
+LOGITS, TOKENS = 12, 24
 
 
-def case(name, prompt):
-    folder = golden.TOP / "build/models" / name
+def case(name, text, models):
+    folder = models / name
     if not (folder / "model.gguf").exists():
-        sys.exit(f"Missing: {folder}/model.gguf, for real_models.lua; 'make model NAME={name}' fetches it")
-    files = {"gguf_file": "model.gguf"}
-    tokenizer = AutoTokenizer.from_pretrained(folder, **files)
-    if isinstance(prompt, str):
-        ids, question = tokenizer(prompt)["input_ids"], prompt
-    else:
-        text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
-        ids, question = tokenizer(text, add_special_tokens=False)["input_ids"], prompt[0]["content"]
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **files).eval()
+        sys.exit(f"Missing: {folder}, for real_models.lua")
+    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", dtype=torch.float32).eval()
+    ids = AutoTokenizer.from_pretrained(folder, gguf_file="model.gguf")(text, return_tensors="pt").input_ids
     with torch.no_grad():
-        logits = model(torch.tensor([ids])).logits[0, -1]
-        texts = model.generate(torch.tensor([ids]), max_new_tokens=NEW, do_sample=False, eos_token_id=None)
-    top = logits.topk(TOP)
-    return {"name": name, "question": question, "ids": ids, "top": top.indices.tolist(), "logits": top.values.tolist(),
-            "greedy": texts[0, len(ids):].tolist()}
+        logits = model(ids).logits[0, -1]
+        found = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False)
+    return {"name": name, "text": text, "ids": ids[0].tolist(), "logits": logits[:LOGITS].tolist(),
+            "greedy": found[0, ids.shape[1]:].tolist()}
 
 
-torch.manual_seed(0)
-golden.write(golden.folder() / "real_models.lua", "Real models in GGUF files: the largest logits after a prompt, and the "
-             "ids that follow greedily, from 0. Made by scripts/dev/make_real_model_values.py.",
-             [case(*each) for each in MODELS], digits=7)
+models = Path(sys.argv[2]) if len(sys.argv) > 2 else golden.TOP / "build/models"
+cases = [case(name, text, models) for name, text in TEXTS.items()]
+golden.write(golden.folder() / "real_models.lua", "Logits and greedy tokens of real models. Made by "
+             "scripts/dev/make_real_model_values.py.", cases, digits=7)

@@ -83,8 +83,9 @@
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field layers heed.ModuleList
 ---@field lm_head heed.Linear
----@field tokenizer? heed.Tokenizer of a loaded model, if its file or folder has one that heed supports
----@field chat_template? string|table<string, string> that of the tokenizer
+---@field tokenizer? heed.Tokenizer the one of the .gguf file or the folder
+---@field tokenizer_problem? string why it has none, if that in the file cannot be loaded
+---@field chat_template? string that of the tokenizer
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
@@ -161,15 +162,11 @@ function ModelSteps:advance(ms) end
 ---Drops the work. Caches and generators are left as by a call that fails.
 function ModelSteps:release() end
 
----@class heed.SaveModelOptions
----@field dtype? "float32"|"float16"|"bfloat16"|"q4_0"|"q4_1"|"q5_0"|"q5_1"|"q8_0"|"q4_k"|"q5_k"|"q6_k" of a .gguf file's matrices; as they are by default
-
----Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read; or, to a
----path that ends in .gguf, a file that llama.cpp reads. Rows that are not whole blocks of 256 take q5_0 for q4_k, q5_1
----for q5_k and q8_0 for q6_k; those that are not of 32 take float16. Returns nil and a message if the folder does not
----exist, a file cannot be written, or a .gguf file cannot say a setting.
----@param path string
----@param options? heed.SaveModelOptions
+---Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read; or, if the
+---path ends in .gguf, one file that llama.cpp reads, too (not for GPT-2). Returns nil and a message if the folder does
+---not exist, a file cannot be written, or a GGUF file has no place for a setting.
+---@param path string a folder, or a .gguf file
+---@param options? { dtype?: string } of the matrices in a .gguf file: "float32", "bfloat16", "float16", "q8_0", "q4_k" …; their own by default
 ---@return true? saved
 ---@return string? problem
 function Decoder:save_pretrained(path, options) end

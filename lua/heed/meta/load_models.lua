@@ -4,7 +4,7 @@
 local models = {}
 
 ---Loads a model from a folder, a weights file or a .gguf file. Its class is that of config.json: by model_type, or by
----architectures if that is missing; that of a .gguf file follows from its metadata. Returns nil and a message for unknown architectures, and where the class's own `load` does.
+---architectures if that is missing; of a .gguf file, by its metadata. Returns nil and a message for unknown architectures, and where the class's own `load` does.
 ---@param path string
 ---@param config? heed.DecoderConfig|heed.EncoderConfig replaces config.json
 ---@return heed.GPT2|heed.Llama|heed.Qwen2|heed.Qwen3|heed.Gemma3|heed.Phi3|heed.SmolLM3|heed.Encoder?

@@ -225,7 +225,7 @@ return function(name, about)
 
   about.prefix, about.embedding, about.layers = "model.", "embed_tokens.weight", "layers%.(%d+)%."
   about.names = names_of(about)
-  about.ignored, about.gguf = is_ignored, true
+  about.ignored = is_ignored
   Model.load = loading.decoder(name, Model, about)
   Model.save_pretrained = saving.decoder(about)
   return E.with_frames(Model, "embed"), about

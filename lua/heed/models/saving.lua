@@ -1,12 +1,12 @@
---- Saving a decoder as Hugging Face does: config.json and model.safetensors, which `load` and other libraries read; or
---- as a GGUF file (heed.models.save_gguf).
+--- Saving a decoder as Hugging Face does: config.json and model.safetensors, which `load` and other libraries read.
 
 local compat = require "heed.compat"
 local core = require "heed.core"
 local heed_save = require("heed.files").save
 local E = require "heed.nn.entries"
+local gguf = require "heed.models.gguf"
 local save_gguf = require "heed.models.save_gguf"
-local files = core.files
+local files, options_of = core.files, core.modules.options
 
 local saving = {}
 
@@ -65,10 +65,7 @@ local function halves(value, heads)
   return value:reshape(sizes):transpose(2, 3):flatten(1, 3)
 end
 
-local BLOCKED = { q4_0 = true, q4_1 = true, q5_0 = true, q5_1 = true, q8_0 = true, q4_k = true, q5_k = true, q6_k = true }
-local joined
-
---- The inverse.
+--- The inverse of `halves`.
 local function neighbours(value, heads)
   local sizes = { heads, 2, compat.divide(value.shape[1], 2 * heads) }
   for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
@@ -76,14 +73,10 @@ local function neighbours(value, heads)
 end
 
 --- The tensor of a file that consists of these parts, the inverse of `formed` in heed.models.loading.
-function joined(parts, form)
-  local value, dtype = parts[1], parts[1].dtype
-  if BLOCKED[dtype] and (form.heads or form.total or form.parts) then -- the rows of blocks cannot be moved
-    for i, part in ipairs(parts) do parts[i] = part:float() end
-    return joined(parts, form):to(dtype)
-  end
+local function joined(parts, form)
+  local value = parts[1]
   if form.offset then return value - form.offset end
-  if form.heads then return (form.neighbours and neighbours or halves)(value, form.heads) end
+  if form.heads then return (form.interleaved and neighbours or halves)(value, form.heads) end
   if form.total then return core.cat(parts, 1) end
   if form.parts then
     local groups = form.groups or 1
@@ -97,12 +90,14 @@ function joined(parts, form)
   return form.transposed and value.T:contiguous() or value
 end
 
---- The tensors of the model by their names in files.
-local function state_of(model, name_in_file)
+--- The tensors of the model by their names in files, which may hold blocks (as GGUF files) or not.
+local function state_of(model, name_in_file, blocks)
   local parts, forms, state = {}, {}, {}
   for name, value in compat.pairs(model:state_dict()) do
     E.check_cancel(METHOD)
-    if value.dtype == "int8" then E.reject(METHOD, name, value, 'floating-point; use m:to "float32"') end
+    if value.dtype == "int8" or gguf.BLOCKS[value.dtype] and not blocks then
+      E.reject(METHOD, name, value, 'floating-point; use m:to "float32"')
+    end
     local file_name, form = name_in_file(name)
     if file_name then
       form = form or {}
@@ -112,7 +107,13 @@ local function state_of(model, name_in_file)
   end
   for name, form in pairs(forms) do
     E.check_cancel(METHOD)
-    state[name] = joined(parts[name], form)
+    local each, dtype = parts[name], parts[name][1].dtype
+    if gguf.BLOCKS[dtype] and next(form) then -- rows of blocks are not reordered
+      for i, part in ipairs(each) do each[i] = part:float() end
+      state[name] = joined(each, form):to(dtype)
+    else
+      state[name] = joined(each, form)
+    end
   end
   return state
 end
@@ -121,16 +122,17 @@ end
 
 local OPTIONS = { "dtype" }
 
---- Makes the method save_pretrained(folder) of a decoder class; `about` is that of loading.decoder.
+--- Makes the method save_pretrained(folder), or save_pretrained(path, {dtype =}) of a .gguf, of a decoder class; `about`
+--- is that of loading.decoder.
 function saving.decoder(about)
   return function(model, folder, ...)
     E.check_self(model, METHOD)
+    local dtype = options_of(METHOD, OPTIONS, 3, model, folder, ...)
     E.check_type(folder, "string", METHOD, "folder")
-    local dtype = core.modules.options(METHOD, OPTIONS, 3, model, folder, ...)
-    if folder:lower():find "%.gguf$" and files.kind(folder) ~= "directory" then
-      return save_gguf.save(model, about, folder, dtype, function(name_in_file) return state_of(model, name_in_file) end)
+    if gguf.is(folder) then return save_gguf(about, model, folder, dtype, state_of) end
+    if dtype ~= nil then
+      E.reject(METHOD, "dtype", dtype, "nil for a folder; convert the model, with m:to, or save it as a .gguf file")
     end
-    if dtype ~= nil then E.fail("%s: dtype is given and '%s' is no GGUF file; use m:to(dtype)", METHOD, folder) end
     if files.kind(folder) ~= "directory" then return nil, ("%s: no such folder: '%s'"):format(METHOD, folder) end
     folder = folder:sub(-1) == "/" and folder or folder .. "/"
     local c = model.config

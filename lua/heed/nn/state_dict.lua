@@ -38,6 +38,13 @@ local function metadata_of(state)
   return made[1]
 end
 
+--- The metadata without lists of more than `longest` elements, such as vocabularies; {} for a state without any.
+function M.metadata(state, longest)
+  local made, later = raw(state, METADATA), raw(state, LATER)
+  if made and made[1] ~= nil then return made[1] end
+  return later and (files.metadata(later.archive, longest)) or {}
+end
+
 --- The value of a name; of a nested state dict also the part below a key: state.model for "model.weight" and others.
 --- state.metadata is the metadata of a file, unless it has a tensor of that name.
 function StateDict.__index(state, name)
@@ -103,12 +110,6 @@ function M.from(names, values, nested, numbers, archive, metadata)
     [NESTED] = nested or nil,
     [METADATA] = { metadata },
   }, StateDict)
-end
-
---- The metadata of a GGUF file without long lists, such as a vocabulary; nil for a state of another kind.
-function M.short_metadata(state)
-  local later = raw(state, LATER)
-  return later and (files.metadata(later.archive, 256)) or nil
 end
 
 function M.is_state_dict(value) return raw(value, NAMES) ~= nil end
