@@ -88,6 +88,7 @@ local LONGEST = 4096 -- elements of lists of metadata that are read: settings by
 
 --- The number with the fewest digits that is the same float32: 1e-05 for 9.9999997473788e-06.
 local function shortest(value)
+  if value ~= value or math.abs(value) == math.huge then return value end -- for the rules of settings to refuse
   local rounded = tonumber(("%.7g"):format(value):gsub(",", ".") .. "")
   return math.abs(rounded - value) <= math.abs(value) * 2 ^ -24 and rounded or value
 end
