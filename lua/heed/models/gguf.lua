@@ -149,6 +149,20 @@ local function architecture_of(metadata)
   return nil, ("general.architecture is %s; it must be one of %s"):format(E.what(name), NAMES)
 end
 
+-- Keys that are computed with before the rules of settings see them.
+local NUMBERS = { "attention.value_length", "rope.dimension_count", "rope.freq_base", "rope.scale_linear",
+  "rope.scaling.attn_factor", "rope.scaling.factor", "rope.scaling.original_context_length" }
+
+--- The problem with a value among NUMBERS that is not a number, or nil.
+local function not_a_number(metadata, name)
+  for _, key in ipairs(NUMBERS) do
+    local value = metadata[name .. "." .. key]
+    if value ~= nil and type(value) ~= "number" then
+      return ("%s.%s is %s; it must be a number"):format(name, key, E.what(value))
+    end
+  end
+end
+
 --- The keys of the architecture that no setting is made of, as a problem; nil if there are none.
 local function unknown_keys(metadata, name, fields)
   local unknown = {}
@@ -198,7 +212,7 @@ function gguf.config(state, tokenizer, given)
     return config
   end
   local fields = about.fields or {}
-  problem = unknown_keys(metadata, name, fields)
+  problem = unknown_keys(metadata, name, fields) or not_a_number(metadata, name)
   if problem then return nil, problem end
   local function value(key) return metadata[name .. "." .. key] end
   for _, names in ipairs { FIELDS, fields } do
