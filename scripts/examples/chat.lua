@@ -12,7 +12,7 @@ or Ctrl-D, ends.
   --tokens N         the longest answer (256)
   --temperature T    0: always the most likely token; higher: more surprising (0.7)
   --seed N           seed for sampling (1)
-  --dtype D          dtype of the weights: float32, bfloat16, float16 or int8 (as in the file)
+  --dtype D          dtype of the weights: float32, bfloat16, float16, int8, q8_0, q4_k, … (as in the file)
   --help             shows this text]]
 
 local function note(...) io.stderr:write("chat: ", string.format(...), "\n") end
