@@ -1,5 +1,5 @@
 /* SentencePiece models: tables, encoding and decoding. */
-#include "sentencepiece.h"
+#include "text.h"
 
 #include <float.h>
 #include <string.h>
@@ -22,17 +22,7 @@ heed_status heed__bytes_reserve(heed_context *ctx, const char *function, heed__b
 /* ---- Tables ---- */
 
 static uint32_t hash_of_piece(const heed__spm *spm, const char *text, size_t size) {
-  uint64_t hash = spm->key[0] ^ size, word;
-  for (; size >= 8; text += 8, size -= 8) {
-    memcpy(&word, text, 8);
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    hash ^= hash >> 29;
-  }
-  word = 0;
-  memcpy(&word, text, size);
-  hash = (hash ^ word ^ spm->key[1]) * UINT64_C(0xbf58476d1ce4e5b9);
-  hash ^= hash >> 32;
-  return (uint32_t)(hash * UINT64_C(0x94d049bb133111eb) >> 32);
+  return (uint32_t)(heed__quick_hash(spm->key, text, size) >> 32);
 }
 
 static bool is_text_piece(const heed__piece *piece) {
@@ -110,6 +100,7 @@ static heed_status scan_pieces(heed__spm *spm, const char *where, uint64_t *text
   for (int i = 0; i < 256; i++) spm->bytes[i] = -1;
   for (int32_t id = 0; id < spm->count; id++) {
     const heed__piece *piece = &spm->pieces[id];
+    if (heed__is_due_at(&ctx->pace, id)) return heed__stopped(ctx, FUNCTION_LOAD);
     if (spm->plain && byte_of_piece(piece) >= 0) spm->bytes[byte_of_piece(piece)] = id;
     if (piece->size == 0)
       return heed__fail(ctx, HEED_FILE, "%s: piece %ld (from 0) is empty", where, (long)id);
@@ -166,11 +157,7 @@ heed_status heed__spm_prepare(heed__spm *spm, const char *where) {
   uint64_t texts, symbols;
   heed_status status = scan_pieces(spm, where, &texts, &symbols);
   if (status != HEED_OK) return status;
-  const struct {
-    const void *spm;
-    double clock;
-  } material = {spm, heed_clock()};
-  heed__hash_make_key(&material, sizeof(material), spm->key);
+  heed__quick_key(spm, spm->key);
   const size_t bytes = heed__array_bytes((uint64_t)spm->count, sizeof(uint32_t));
   spm->hashes = heed__allocate(spm->ctx, bytes);
   if (spm->hashes == NULL) return heed__fail_memory(spm->ctx, FUNCTION_LOAD, bytes);
