@@ -188,23 +188,15 @@ void heed__spm_free(heed__spm *spm) {
 
 /* ---- Encoding ---- */
 
-static heed_status append_id(heed_context *ctx, const char *function, heed__bytes *ids, int32_t id) {
-  const heed_status status = heed__bytes_reserve(ctx, function, ids, sizeof(id));
-  if (status != HEED_OK) return status;
-  memcpy(ids->data + ids->size, &id, sizeof(id));
-  ids->size += sizeof(id);
-  return HEED_OK;
-}
-
 heed_status heed__spm_emit(const heed__spm *spm, const char *function, int32_t id, const char *text,
                            size_t size, bool *after_unknown, heed__bytes *ids) {
   const bool unknown = id == spm->unknown;
   heed_status status = HEED_OK;
   if (unknown && spm->byte_fallback) {
     for (size_t i = 0; i < size && status == HEED_OK; i++)
-      status = append_id(spm->ctx, function, ids, spm->bytes[(unsigned char)text[i]]);
+      status = heed__bytes_put(spm->ctx, function, ids, &spm->bytes[(unsigned char)text[i]], sizeof(id));
   } else if (!unknown || !*after_unknown) {
-    status = append_id(spm->ctx, function, ids, id);
+    status = heed__bytes_put(spm->ctx, function, ids, &id, sizeof(id));
   }
   *after_unknown = unknown;
   return status;
@@ -223,15 +215,6 @@ heed_status heed__spm_encode(const heed__spm *spm, const char *function, const c
 
 /* ---- Decoding ---- */
 
-static heed_status append_text(heed_context *ctx, const char *function, heed__bytes *out, const char *text,
-                               size_t size) {
-  const heed_status status = heed__bytes_reserve(ctx, function, out, size);
-  if (status != HEED_OK) return status;
-  memcpy(out->data + out->size, text, size);
-  out->size += size;
-  return HEED_OK;
-}
-
 /* Appends bytes of byte pieces; what is no UTF-8 becomes U+FFFD, byte for byte. */
 static heed_status flush_bytes(const heed__spm *spm, const char *function, heed__bytes *bytes,
                                heed__bytes *out) {
@@ -240,8 +223,8 @@ static heed_status flush_bytes(const heed__spm *spm, const char *function, heed_
     length = heed__utf8_length(bytes->data[at]);
     const bool valid = length <= bytes->size - at && heed__text_check(bytes->data + at, length) == 0;
     if (!valid) length = 1;
-    status =
-        append_text(spm->ctx, function, out, valid ? bytes->data + at : "\xef\xbf\xbd", valid ? length : 3);
+    status = heed__bytes_put(spm->ctx, function, out, valid ? bytes->data + at : "\xef\xbf\xbd",
+                             valid ? length : 3);
   }
   bytes->size = 0;
   return status;
@@ -280,7 +263,7 @@ heed_status heed__spm_decode(const heed__spm *spm, const char *function, const i
     size_t size = piece->size;
     if (piece->type == HEED__PIECE_BYTE) {
       const char byte = (char)byte_of_piece(piece);
-      status = append_text(spm->ctx, function, &bytes, &byte, 1);
+      status = heed__bytes_put(spm->ctx, function, &bytes, &byte, 1);
       continue;
     }
     status = flush_bytes(spm, function, &bytes, out);
@@ -288,7 +271,7 @@ heed_status heed__spm_decode(const heed__spm *spm, const char *function, const i
     seen_space = false;
     if (status != HEED_OK || piece->type == HEED__PIECE_CONTROL) continue;
     if (piece->type == HEED__PIECE_UNKNOWN) {
-      status = append_text(spm->ctx, function, out, spm->unknown_surface, spm->unknown_surface_size);
+      status = heed__bytes_put(spm->ctx, function, out, spm->unknown_surface, spm->unknown_surface_size);
       continue;
     }
     if (at_start && (spm->add_dummy_prefix || spm->remove_extra_whitespaces) && size >= 3 &&
