@@ -62,10 +62,11 @@ bool heed__scalar_reduced(const heed__reduced_task *task, const heed__pace *pace
         widen_weight(t, j, p, n, w);
         if (t->dtype != HEED_INT8) round_halves(w, n);
         for (size_t q = 0; q < n; q++) sum += x[q] * w[q];
-        c[j] = t->dtype == HEED_INT8
-                   ? fmaf(sum * scale,
-                          t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)], c[j])
-                   : c[j] + sum;
+        c[j] =
+            t->dtype == HEED_INT8
+                ? heed__fused(sum * scale,
+                              t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)], c[j])
+                : c[j] + sum;
       }
     }
     for (size_t j = task->column; t->bias && j < task->column + task->columns; j++) c[j] += t->bias[j];
