@@ -102,8 +102,8 @@ typedef struct heed__lowp_task {
 
 /* Rows row…row + rows - 1 and columns column…column + columns - 1 of such a product, whose weight may be
  * float32, too, with x rounded once (reduced_pack) and multiplied by the processor's narrow instructions:
- *   float32, bfloat16, float16   elements of x and w are rounded to bfloat16 (subnormal ones to 0), their
- *                                products are exact, sums are float32
+ *   float32, bfloat16, float16,  elements of x and w are rounded to bfloat16 (subnormal ones to 0), their
+ *   blocked dtypes               products are exact, sums are float32
  *   int8                         x is rounded to integers q in blocks of HEED_INT8_BLOCK elements of a row:
  *                                q = round(x · (127 / a)), a = max |x|; 0 where a < 2^-100. The sum of a
  *                                block's products is an exact int32, which is multiplied by a / 127 and then,

@@ -14,11 +14,13 @@ void heed__scalar_reduced_pack(const heed__reduced_task *task) {
 
 /* Elements first…first + n - 1 of row j of the weight, widened; int8 without its scale. */
 static void widen_weight(const heed__lowp_task *t, size_t j, size_t first, size_t n, float *out) {
-  const ptrdiff_t start = (ptrdiff_t)j * t->w_row + (ptrdiff_t)first;
+  float x[HEED__LARGEST_BLOCK];
+  const size_t skip = first % (size_t)heed__block_elements(t->dtype);
+  const int64_t start = (int64_t)j * t->w_row + (int64_t)(first - skip);
   ptrdiff_t column = 1;
-  const float *row = heed__scalar_widen((const char *)t->w + start * (ptrdiff_t)heed__element_bytes(t->dtype),
-                                        t->dtype, 1.0f, &column, (int64_t)n, out);
-  for (size_t p = 0; row != out && p < n; p++) out[p] = row[p];
+  const float *row = heed__scalar_widen((const char *)t->w + heed__row_bytes(t->dtype, start), t->dtype, 1.0f,
+                                        &column, (int64_t)(skip + n), x);
+  for (size_t p = 0; p < n; p++) out[p] = row[skip + p];
 }
 
 /* Rounds to bfloat16, in place; subnormal results are 0. */

@@ -9,7 +9,7 @@
 #ifndef HEED_VECTOR_REDUCED_H
 #define HEED_VECTOR_REDUCED_H
 
-#include "widen.h"
+#include "widen_blocks.h"
 
 enum {
   REDUCED_LANES = V_LANES, /* rows of x in a vector */
@@ -125,7 +125,12 @@ V_INLINE vint reduced_line(const heed_dtype dtype, const char *row, size_t p, si
   if (dtype == HEED_BFLOAT16) return v_load_first_bytes(row + p * bytes, n * bytes);
 #if defined(V_HALVES)
   vfloat x[2];
-  if (dtype == HEED_FLOAT32) {
+  if (heed__is_blocked(dtype)) { /* whole lines, of a group each */
+    const size_t elements = (size_t)heed__block_elements(dtype);
+    const uint8_t *block = (const uint8_t *)row + p / elements * heed__block_bytes(dtype);
+    for (size_t v = 0; v < 2; v++)
+      x[v] = blocks_vector(dtype, block, p % elements / BLOCKS_GROUP, v * V_LANES);
+  } else if (dtype == HEED_FLOAT32) {
     reduced_load(x, 2, (const float *)(const void *)row + p, n);
   } else {
     for (size_t v = 0; v < 2; v++) {
@@ -147,7 +152,7 @@ V_INLINE void reduced_unpack_of(const heed_dtype dtype, const heed__lowp_task *t
   float *const scale = (float *)(void *)(out + REDUCED_GROUP * f->depth * REDUCED_WORD);
   const size_t in_line = dtype == HEED_INT8 ? 64 : 32;
   for (size_t j = 0; j < columns; j++) {
-    const char *row = element_at(t->w, dtype, (ptrdiff_t)(column + j) * t->w_row);
+    const char *row = (const char *)t->w + heed__row_bytes(dtype, (ptrdiff_t)(column + j) * t->w_row);
     char *to = out + j * REDUCED_LINE;
     size_t p = 0;
     for (; p + in_line <= t->k; p += in_line, to += REDUCED_GROUP * REDUCED_LINE)
@@ -163,12 +168,19 @@ V_INLINE void reduced_unpack_of(const heed_dtype dtype, const heed__lowp_task *t
 static void reduced_unpack(const heed__lowp_task *t, const reduced_form *f, char *out, size_t column,
                            size_t columns) {
   const size_t row = f->depth * REDUCED_WORD, rest = REDUCED_GROUP - columns;
+#define X(name, ...)                                                                                         \
+  case HEED_##name: reduced_unpack_of(HEED_##name, t, f, out, column, columns); break;
   switch (t->dtype) {
-  case HEED_INT8: reduced_unpack_of(HEED_INT8, t, f, out, column, columns); break;
-  case HEED_BFLOAT16: reduced_unpack_of(HEED_BFLOAT16, t, f, out, column, columns); break;
-  case HEED_FLOAT16: reduced_unpack_of(HEED_FLOAT16, t, f, out, column, columns); break;
-  default: reduced_unpack_of(HEED_FLOAT32, t, f, out, column, columns);
+    X(INT8)
+    X(BFLOAT16)
+#if defined(V_HALVES)
+    X(FLOAT16)
+    X(FLOAT32)
+    HEED_BLOCK_DTYPE_LIST(X)
+#endif
+  default: break;
   }
+#undef X
   for (size_t line = 0; rest > 0 && line < f->depth / REDUCED_LANES; line++)
     memset(out + (line * REDUCED_GROUP + columns) * REDUCED_LINE, 0, rest * REDUCED_LINE);
   if (f->blocks > 0)
