@@ -75,3 +75,14 @@ bool heed__scalar_reduced(const heed__reduced_task *task, const heed__pace *pace
   }
   return true;
 }
+
+/* The same as attention: the reference, within the rounding errors. */
+bool heed__scalar_reduced_attention(const heed__attention_task *t, const heed__pace *pace,
+                                    int64_t *position) {
+  return heed__scalar_attention(t, pace, position);
+}
+
+size_t heed__scalar_reduced_attention_scratch(const heed__attention_task *t) {
+  (void)t;
+  return 0;
+}
