@@ -264,9 +264,9 @@ typedef struct heed__rmsprop_rule {
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
   /* attention with q, k, v and the weights rounded to bfloat16 and scores, sums and softmax in float32;     \
-     int8 elements are not rounded, and their factors are applied to scores and weights. A row's result does          \
-     not depend on the other rows. Scratch in bytes; 0: the table has no instructions for the task, or it            \
-     has masks other than the window, results other than out, or strided columns */                                  \
+     int8 elements are not rounded, and their factors are applied to scores and weights. A row's result does \
+     not depend on the other rows. Scratch in bytes; 0: the table has no instructions for the task, or it    \
+     has masks other than the window, results other than out, or strided columns */                          \
   X(reduced_attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))  \
   X(reduced_attention_scratch, size_t, (const heed__attention_task *task))                                   \
   X(attention_backward, bool,                                                                                \

@@ -94,17 +94,17 @@ static size_t fewer_scratch(const heed__attention_task *t) {
 static __attribute__((noinline)) void fewer_square(float *sum, const char *a, size_t a_down, const char *b,
                                                    size_t b_across, int64_t lines, bool starts) {
 #if defined(REDUCED_TILES)
-  enum { ROW = FEWER_ROWS * sizeof(float), BELOW = 16 * FEWER_ROWS };
+  enum { FEWER_PITCH = FEWER_ROWS * sizeof(float), FEWER_BELOW = 16 * FEWER_ROWS }; /* bytes, floats */
   if (starts) {
     V_TILE_ZERO(0);
     V_TILE_ZERO(1);
     V_TILE_ZERO(2);
     V_TILE_ZERO(3);
   } else {
-    V_TILE_LOAD(0, sum, ROW);
-    V_TILE_LOAD(1, sum + 16, ROW);
-    V_TILE_LOAD(2, sum + BELOW, ROW);
-    V_TILE_LOAD(3, sum + BELOW + 16, ROW);
+    V_TILE_LOAD(0, sum, FEWER_PITCH);
+    V_TILE_LOAD(1, sum + 16, FEWER_PITCH);
+    V_TILE_LOAD(2, sum + FEWER_BELOW, FEWER_PITCH);
+    V_TILE_LOAD(3, sum + FEWER_BELOW + 16, FEWER_PITCH);
   }
   for (int64_t l = 0; l < lines; l++, a += FEWER_TILE, b += FEWER_TILE) {
     V_TILE_LOAD(4, a, 64);
@@ -116,18 +116,18 @@ static __attribute__((noinline)) void fewer_square(float *sum, const char *a, si
     V_TILE_HALVES(2, 5, 6);
     V_TILE_HALVES(3, 5, 7);
   }
-  V_TILE_STORE(0, sum, ROW);
-  V_TILE_STORE(1, sum + 16, ROW);
-  V_TILE_STORE(2, sum + BELOW, ROW);
-  V_TILE_STORE(3, sum + BELOW + 16, ROW);
+  V_TILE_STORE(0, sum, FEWER_PITCH);
+  V_TILE_STORE(1, sum + 16, FEWER_PITCH);
+  V_TILE_STORE(2, sum + FEWER_BELOW, FEWER_PITCH);
+  V_TILE_STORE(3, sum + FEWER_BELOW + 16, FEWER_PITCH);
 #else
-  enum { ROWS = 8 };
-  for (size_t row = 0; row < 32; row += ROWS) {
+  enum { FEWER_TURN = 8 };
+  for (size_t row = 0; row < 32; row += FEWER_TURN) {
     const char *x = a + row / 16 * a_down + row % 16 * 64, *y = b;
     float *to = sum + row * FEWER_ROWS;
-    vfloat part[ROWS][2];
+    vfloat part[FEWER_TURN][2];
     V_UNROLL
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < FEWER_TURN; r++) {
       V_UNROLL
       for (int v = 0; v < 2; v++) part[r][v] = starts ? v_zero() : v_load(to + r * FEWER_ROWS + v * 16);
     }
@@ -135,7 +135,7 @@ static __attribute__((noinline)) void fewer_square(float *sum, const char *a, si
       for (int word = 0; word < 16; word++, y += 64) {
         const vint first = v_load_words(y), second = v_load_words(y + b_across);
         V_UNROLL
-        for (int r = 0; r < ROWS; r++) {
+        for (int r = 0; r < FEWER_TURN; r++) {
           const vint pair = v_set_word(x + r * 64 + word * 4);
           part[r][0] = v_dot_halves(part[r][0], pair, first);
           part[r][1] = v_dot_halves(part[r][1], pair, second);
@@ -143,7 +143,7 @@ static __attribute__((noinline)) void fewer_square(float *sum, const char *a, si
       }
     }
     V_UNROLL
-    for (int r = 0; r < ROWS; r++) {
+    for (int r = 0; r < FEWER_TURN; r++) {
       V_UNROLL
       for (int v = 0; v < 2; v++) v_store(to + r * FEWER_ROWS + v * 16, part[r][v]);
     }
