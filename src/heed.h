@@ -193,8 +193,8 @@ HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
 /* How linear and attention multiply, as in PyTorch's set_float32_matmul_precision. HIGHEST, the initial
  * value: in float32, to which low-precision weights are widened. HIGH: weights in bfloat16, int8 and blocked
- * dtypes are multiplied by the processor's instructions for narrow numbers. For int8, x is rounded to 8 bits
- * in blocks of HEED_INT8_BLOCK elements; for the others x is rounded to bfloat16, as are the widened blocks.
+ * dtypes are multiplied by the processor's instructions for narrow numbers, for which x is rounded, too: to
+ * bfloat16, or for int8 to 8 bits in blocks of HEED_INT8_BLOCK elements; for blocked dtypes to either.
  * MEDIUM: float32 and float16 weights as well, rounded to bfloat16. Attention without other masks than
  * causality, windows and lengths is computed in bfloat16, with HIGH where keys and values are bfloat16 or
  * int8; what training and taps need, in float32. */

@@ -102,18 +102,22 @@ typedef struct heed__lowp_task {
 
 /* Rows row…row + rows - 1 and columns column…column + columns - 1 of such a product, whose weight may be
  * float32, too, with x rounded once (reduced_pack) and multiplied by the processor's narrow instructions:
- *   float32, bfloat16, float16,  elements of x and w are rounded to bfloat16 (subnormal ones to 0), their
- *   blocked dtypes               products are exact, sums are float32
+ *   float32, bfloat16, float16   elements of x and w are rounded to bfloat16 (subnormal ones to 0), their
+ *                                products are exact, sums are float32
  *   int8                         x is rounded to integers q in blocks of HEED_INT8_BLOCK elements of a row:
  *                                q = round(x · (127 / a)), a = max |x|; 0 where a < 2^-100. The sum of a
  *                                block's products is an exact int32, which is multiplied by a / 127 and then,
  *                                fused with the addition, by the scale of w, block after block
- * A row of x with nan or inf in a block gives nan with int8; otherwise they count as in float32. */
+ *   blocked                      as one or the other, which a table decides: widened and rounded to bfloat16,
+ *                                or as int8 with a sum for each group of elements that share a scale, after
+ *                                which -minimum · (a / 127 · Σ q) is added, fused
+ * A row of x with nan or inf in a block gives nan with integers; otherwise they count as in float32. */
 typedef struct heed__reduced_task {
   heed__lowp_task whole;
   void *packed;  /* reduced_bytes bytes, aligned to HEED__ALIGNMENT: x as the table's kernels read it */
   void *scratch; /* *scratch_bytes bytes; contents as in heed__attention_task */
   size_t row, rows, column, columns; /* row is a multiple of HEED__REDUCED_ROWS */
+  bool integers;                     /* blocked: as int8; the scalar kernel alone reads it */
 } heed__reduced_task;
 enum { HEED__REDUCED_ROWS = 64 };
 

@@ -43,8 +43,34 @@ static float round_bytes(float *x, size_t n) {
   return most * (1.0f / 127.0f) + finite;
 }
 
+/* c plus the products of a block of x, rounded to integers with that scale, with elements first… of row j of
+ * a blocked weight. */
+static float add_groups(const heed__lowp_task *t, size_t j, size_t first, size_t n, const float *x,
+                        float scale, float c) {
+  const size_t elements = (size_t)heed__block_elements(t->dtype),
+               group = t->dtype == HEED_Q6_K ? HEED__BLOCK_GROUP : 2 * HEED__BLOCK_GROUP;
+  for (size_t p = 0; p < n; p += group) {
+    const int64_t start = (int64_t)j * t->w_row + (int64_t)(first + p);
+    const size_t at = (first + p) % elements;
+    heed__block block;
+    heed__scalar_unpack(t->dtype, (const char *)t->w + heed__row_bytes(t->dtype, start - (int64_t)at),
+                        &block);
+    float sum = 0.0f, total = 0.0f;
+    for (size_t q = 0; q < group; q++) {
+      sum += x[p + q] * (float)block.value[at + q];
+      total += x[p + q];
+    }
+    c = heed__fused(sum * scale, block.scale[at / HEED__BLOCK_GROUP], c);
+    if (t->dtype == HEED_Q4_1 || t->dtype == HEED_Q5_1 || t->dtype == HEED_Q4_K || t->dtype == HEED_Q5_K)
+      c = heed__fused(total * scale, -block.minimum[at / HEED__BLOCK_GROUP], c);
+  }
+  return c;
+}
+
 bool heed__scalar_reduced(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
   const heed__lowp_task *t = &task->whole;
+  const bool groups = heed__is_blocked(t->dtype) && task->integers,
+             integers = t->dtype == HEED_INT8 || groups;
   float x[HEED_INT8_BLOCK], w[HEED_INT8_BLOCK];
   (void)pace;
   (void)position;
@@ -55,17 +81,21 @@ bool heed__scalar_reduced(const heed__reduced_task *task, const heed__pace *pace
       const size_t n = heed__min_size(t->k - p, HEED_INT8_BLOCK);
       memcpy(x, t->x + (ptrdiff_t)i * t->x_row + p, n * sizeof *x);
       float scale = 1.0f;
-      if (t->dtype == HEED_INT8)
+      if (integers)
         scale = round_bytes(x, n);
       else
         round_halves(x, n);
       for (size_t j = task->column; j < task->column + task->columns; j++) {
         float sum = 0.0f; /* of integers: below 2^24, so exact */
+        if (groups) {
+          c[j] = add_groups(t, j, p, n, x, scale, c[j]);
+          continue;
+        }
         widen_weight(t, j, p, n, w);
-        if (t->dtype != HEED_INT8) round_halves(w, n);
+        if (!integers) round_halves(w, n);
         for (size_t q = 0; q < n; q++) sum += x[q] * w[q];
         c[j] =
-            t->dtype == HEED_INT8
+            integers
                 ? heed__fused(sum * scale,
                               t->scale[(ptrdiff_t)j * t->scale_row + (ptrdiff_t)(p / HEED_INT8_BLOCK)], c[j])
                 : c[j] + sum;

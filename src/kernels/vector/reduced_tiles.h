@@ -52,7 +52,7 @@ V_INLINE void reduced_add_block(float *sum, const int32_t *part, const char *sid
   for (size_t r = 0; r < 16; r++) {
     const vint whole = v_add_int(v_load_words(part + r * REDUCED_LANES), start);
     float *to = sum + r * REDUCED_ROWS;
-    v_store(to, v_fma(v_mul(v_to_float(whole), factor), v_set(scale[r * f->blocks]), v_load(to)));
+    v_store(to, v_fma(v_mul(v_to_float(whole), factor), v_set(scale[r * f->groups]), v_load(to)));
   }
 }
 
@@ -63,7 +63,7 @@ static __attribute__((noinline)) void reduced_bytes_row(const reduced_step *s, s
   for (size_t block = s->from / REDUCED_LANES; block < s->to / REDUCED_LANES; block++) {
     const char *x = s->x + block * REDUCED_LANES * REDUCED_LINE;
     const char *side = s->x + (f->depth + block) * REDUCED_LINE;
-    const float *scale = s->scale + row * f->blocks + block;
+    const float *scale = s->scale + row * f->groups + block;
     float *sum = s->sum + row * REDUCED_ROWS;
     V_TILE_LOAD(4, s->w + (block * REDUCED_GROUP + row) * REDUCED_LINE, REDUCED_LINE);
 #define REDUCED_BLOCK(v)                                                                                     \
