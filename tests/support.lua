@@ -190,7 +190,7 @@ support.heed = support.quote(support.runner) -- quoted, for shell commands
 function support.model(name)
   local folder = os.getenv "HEED_MODEL" or support.top .. "/build/models/all-MiniLM-L6-v2"
   if name then folder = folder:gsub("[^/]*/?$", "") .. name end
-  local file = io.open(folder .. "/model.safetensors", "rb")
+  local file = io.open(folder .. "/model.safetensors", "rb") or io.open(folder .. "/model.gguf", "rb")
   if file then file:close() end
   return file and folder
 end

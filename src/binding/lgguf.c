@@ -38,20 +38,22 @@ static void push_value(lua_State *L, heed_context *ctx, const heed_gguf_value *v
   }
 }
 
-/* metadata(archive): a table of the values by key, and one of the types that numbers have, those of a list
- * for its elements */
+/* metadata(archive, longest = all): a table of the values by key, and one of the types that numbers have, those
+ * of a list for its elements; lists with more elements than `longest` are left out */
 static int metadata_of_archive(lua_State *L) {
   unsigned pushed = 0;
   const char *key;
   heed_gguf_value value;
   heed_context *ctx = lheed_get(L)->context;
   lheed_begin(L);
-  lheed_arguments(L, "load", 1);
+  lheed_arguments(L, "load", 2);
   const lheed_box *box = lheed_test(L, 1, &lheed_archive_type);
   if (!box || !box->object) return lheed_bad_argument(L, 1, "load", "archive", "an archive");
+  const int64_t longest = (int64_t)luaL_optinteger(L, 2, LUA_MAXINTEGER);
   lua_newtable(L);
   lua_newtable(L);
   for (int64_t i = 1; heed_gguf_pair(box->object, i, &key, &value); i++) {
+    if (value.type == HEED_GGUF_ARRAY && value.count > longest) continue;
     lua_pushstring(L, key);
     push_value(L, ctx, &value, &pushed);
     lua_rawset(L, -4);

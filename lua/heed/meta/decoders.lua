@@ -83,6 +83,9 @@
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field layers heed.ModuleList
 ---@field lm_head heed.Linear
+---@field tokenizer? heed.Tokenizer the one of the .gguf file or the folder
+---@field tokenizer_problem? string why it has none, if that in the file cannot be loaded
+---@field chat_template? string that of the tokenizer
 local Decoder = {}
 
 ---The logits of the tokens. With need_weights, info.layers[i] holds the intermediate results of attention in layer i.
@@ -159,12 +162,14 @@ function ModelSteps:advance(ms) end
 ---Drops the work. Caches and generators are left as by a call that fails.
 function ModelSteps:release() end
 
----Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read. Returns nil
----and a message if the folder does not exist or a file cannot be written.
----@param folder string
+---Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read; or, if the
+---path ends in .gguf, one file that llama.cpp reads, too (not for GPT-2). Returns nil and a message if the folder does
+---not exist, a file cannot be written, or a GGUF file has no place for a setting.
+---@param path string a folder, or a .gguf file
+---@param options? { dtype?: string } of the matrices in a .gguf file: "float32", "bfloat16", "float16", "q8_0", "q4_k" …; their own by default
 ---@return true? saved
 ---@return string? problem
-function Decoder:save_pretrained(folder) end
+function Decoder:save_pretrained(path, options) end
 
 ---The keys and values of all attention layers of a model. A forward pass that fails leaves it unchanged; for this, with a
 ---sliding window, a pass that drops tokens works on a copy.

@@ -3,8 +3,8 @@
 ---@class heed.models
 local models = {}
 
----Loads a model from a folder or a weights file. Its class is that of config.json: by model_type, or by architectures if
----that is missing. Returns nil and a message for unknown architectures, and where the class's own `load` does.
+---Loads a model from a folder, a weights file or a .gguf file. Its class is that of config.json: by model_type, or by
+---architectures if that is missing; of a .gguf file, by its metadata. Returns nil and a message for unknown architectures, and where the class's own `load` does.
 ---@param path string
 ---@param config? heed.DecoderConfig|heed.EncoderConfig replaces config.json
 ---@return heed.GPT2|heed.Llama|heed.Qwen2|heed.Qwen3|heed.Gemma3|heed.Phi3|heed.SmolLM3|heed.Encoder?

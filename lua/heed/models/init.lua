@@ -45,18 +45,31 @@ local function module_of(config)
   return nil, form:format(E.what(class), TYPES)
 end
 
---- Loads a model of any known architecture from a folder or a weights file: the class is that of config.json, or of
---- `config`, which replaces it. `divide` is as in the classes' load. Returns the model, in evaluation mode, or nil and
+--- Loads a model of any known architecture from a folder or a weights file: the class is that of config.json, of the
+--- metadata of a .gguf file, or of `config`, which replaces them. `divide` is as in the classes' load. Returns the model, in evaluation mode, or nil and
 --- a message.
 function models.load(path, config, divide)
   E.check_type(path, "string", "models.load", "path")
   local loading = require "heed.models.loading" -- not above: some Luas load this file while they load heed.nn
+  local gguf = require "heed.models.gguf"
   local kind = files.kind(path)
   if kind == nil then return nil, ("models.load: no such file or folder: '%s'"):format(path) end
   local folder = kind == "file" and (path:match "^.*/" or "") or path:sub(-1) == "/" and path or path .. "/"
-  local given, problem = loading.config("models", folder, config)
-  if not given then return nil, problem end
-  local name
+  local given, name, problem
+  if kind == "directory" and files.kind(folder .. "model.gguf") == "file" and not files.kind(folder .. "config.json") then
+    path, kind = folder .. "model.gguf", "file"
+  end
+  if kind == "file" and config == nil and gguf.is(path) then
+    local state
+    state, problem = loading.weights("models", path)
+    if not state then return nil, problem end
+    given = {}
+    given.model_type, problem = gguf.type(state)
+    if problem then return loading.unsupported("models", problem) end
+  else
+    given, problem = loading.config("models", folder, config)
+    if not given then return nil, problem end
+  end
   name, problem = module_of(given)
   if not name then return loading.unsupported("models", problem) end
   return require("heed.models." .. name).load(path, config, divide)

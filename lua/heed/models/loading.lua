@@ -6,6 +6,7 @@ local core = require "heed.core"
 local heed_load = require("heed.files").load
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
+local gguf = require "heed.models.gguf"
 local nn = require "heed.nn"
 local shards = require "heed.parallel.shards"
 local state_dict = require "heed.nn.state_dict"
@@ -13,7 +14,7 @@ local files = core.files
 
 local loading = {}
 
-local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin" }
+local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "model.gguf" }
 
 -- ---- Files --------------------------------------------------------------------------------------
 
@@ -255,6 +256,30 @@ local function stop_tokens(class, folder, c)
   return list or false, problem and ("%s.load: generation_config.json: %s"):format(class, problem)
 end
 
+local TOKENIZERS = { "tokenizer.json", "vocab.json", "tokenizer.model" }
+
+--- The tokenizer of a GGUF file or a folder, or nil; then a message if there is one that cannot be loaded.
+local function tokenizer_of(folder, file)
+  local path = gguf.is(file) and file or nil
+  for _, name in ipairs(TOKENIZERS) do
+    if not path and files.kind(folder .. name) == "file" then path = folder .. name end
+  end
+  if not path then return nil end
+  return require("heed.tokenizers").load(path)
+end
+
+--- The fields of config.json: those given, those in the folder, or what a GGUF file says instead. Returns nil and a
+--- message if they cannot be read.
+local function config_of(class, folder, file, given, state, tokenizer)
+  if gguf.is(file) then
+    if given ~= nil then E.check_type(given, "table", class .. ".load", "config") end
+    local config, problem = gguf.config(state, tokenizer, given)
+    if not config then return loading.unsupported(class, problem) end
+    return config
+  end
+  return loading.config(class, folder, given)
+end
+
 --- Makes the function load(path, config, divide) of the decoder class `Class`, named `class`. `about` describes the
 --- model: the fields of configs.settings, and
 ---   prefix      an optional prefix of the names in the file
@@ -263,42 +288,57 @@ end
 ---   layers      a pattern for names in the file that captures the layer's number, from 0
 ---   names       names(name, c): as name_in_file in loading.fill
 ---   ignored     as in loading.fill
+--- GGUF files have names of their own (heed.models.gguf). The tokenizer that belongs to the weights becomes
+--- model.tokenizer; tokenizer_problem says why there is none if it cannot be loaded.
 function loading.decoder(class, Class, about)
   return function(path, config, divide)
     local folder, file = loading.find(class, path)
     if not folder then return nil, file end
-    local given, c, aliases, settings, further, stops, state, model, fine, problem
-    given, problem = loading.config(class, folder, config)
+    local given, c, aliases, settings, further, stops, model, fine, problem
+    local state, tokenizer, tokenizer_problem
+    if gguf.is(file) then
+      state, problem = loading.weights(class, file)
+      if not state then return nil, problem end
+    end
+    tokenizer, tokenizer_problem = tokenizer_of(folder, file)
+    given, problem = config_of(class, folder, file, config, state, tokenizer)
     if not given then return nil, problem end
     c, aliases, settings, further = configs.settings(about, given)
     if not c then return loading.unsupported(class, aliases) end
-    if not config then
+    if not config and not state then
       stops, problem = stop_tokens(class, folder, c)
       if stops == false then return nil, problem end
       further.stop_tokens = stops or further.stop_tokens
     end
-    state, problem = loading.weights(class, file)
+    local layout = about
+    if state then
+      layout, problem = gguf.layout(about)
+      if not layout then return loading.unsupported(class, problem) end
+    end
+    if not state then state, problem = loading.weights(class, file) end
     if not state then return nil, problem end
 
-    local prefix = state_dict.has(state, about.prefix .. about.embedding) and about.prefix or ""
-    local head = about.lm_head or "lm_head.weight"
+    local prefix = state_dict.has(state, layout.prefix .. layout.embedding) and layout.prefix or ""
+    local head = layout.lm_head or "lm_head.weight"
     if c.tie_word_embeddings == nil then c.tie_word_embeddings = not state_dict.has(state, head) end
     local function name_in_file(name)
       if name ~= "lm_head.weight" then
-        local file_name, form = about.names(name, c)
+        local file_name, form = layout.names(name, c)
         return prefix .. file_name, form
       end
-      return c.tie_word_embeddings and prefix .. about.embedding or head
+      return c.tie_word_embeddings and prefix .. layout.embedding or head
     end
     local function ignored(name)
-      return name == head or about.ignored(name) -- a tied lm_head in the file is not used
+      return name == head or layout.ignored(name) -- a tied lm_head in the file is not used
     end
-    local note = loading.layer_note(c, aliases, state, "^" .. prefix:gsub("%.", "%%.") .. about.layers)
+    local note = loading.layer_note(c, aliases, state, "^" .. prefix:gsub("%.", "%%.") .. layout.layers)
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
     for name, value in pairs(c) do settings[aliases[name] or name] = value end
     fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note, divide)
     if not fine then return nil, problem end
+    model.tokenizer, model.tokenizer_problem = tokenizer, tokenizer_problem
+    model.chat_template = tokenizer and tokenizer.chat_template
     return model:eval()
   end
 end

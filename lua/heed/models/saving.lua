@@ -4,7 +4,9 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local heed_save = require("heed.files").save
 local E = require "heed.nn.entries"
-local files = core.files
+local gguf = require "heed.models.gguf"
+local save_gguf = require "heed.models.save_gguf"
+local files, options_of = core.files, core.modules.options
 
 local saving = {}
 
@@ -63,11 +65,18 @@ local function halves(value, heads)
   return value:reshape(sizes):transpose(2, 3):flatten(1, 3)
 end
 
+--- The inverse of `halves`.
+local function neighbours(value, heads)
+  local sizes = { heads, 2, compat.divide(value.shape[1], 2 * heads) }
+  for i = 2, value.ndim do sizes[i + 2] = value.shape[i] end
+  return value:reshape(sizes):transpose(2, 3):flatten(1, 3)
+end
+
 --- The tensor of a file that consists of these parts, the inverse of `formed` in heed.models.loading.
 local function joined(parts, form)
   local value = parts[1]
   if form.offset then return value - form.offset end
-  if form.heads then return halves(value, form.heads) end
+  if form.heads then return (form.interleaved and neighbours or halves)(value, form.heads) end
   if form.total then return core.cat(parts, 1) end
   if form.parts then
     local groups = form.groups or 1
@@ -81,12 +90,14 @@ local function joined(parts, form)
   return form.transposed and value.T:contiguous() or value
 end
 
---- The tensors of the model by their names in files.
-local function state_of(model, name_in_file)
+--- The tensors of the model by their names in files, which may hold blocks (as GGUF files) or not.
+local function state_of(model, name_in_file, blocks)
   local parts, forms, state = {}, {}, {}
   for name, value in compat.pairs(model:state_dict()) do
     E.check_cancel(METHOD)
-    if value.dtype == "int8" then E.reject(METHOD, name, value, 'floating-point; use m:to "float32"') end
+    if value.dtype == "int8" or gguf.BLOCKS[value.dtype] and not blocks then
+      E.reject(METHOD, name, value, 'floating-point; use m:to "float32"')
+    end
     local file_name, form = name_in_file(name)
     if file_name then
       form = form or {}
@@ -96,18 +107,32 @@ local function state_of(model, name_in_file)
   end
   for name, form in pairs(forms) do
     E.check_cancel(METHOD)
-    state[name] = joined(parts[name], form)
+    local each, dtype = parts[name], parts[name][1].dtype
+    if gguf.BLOCKS[dtype] and next(form) then -- rows of blocks are not reordered
+      for i, part in ipairs(each) do each[i] = part:float() end
+      state[name] = joined(each, form):to(dtype)
+    else
+      state[name] = joined(each, form)
+    end
   end
   return state
 end
 
 -- ---- Decoders -----------------------------------------------------------------------------------
 
---- Makes the method save_pretrained(folder) of a decoder class; `about` is that of loading.decoder.
+local OPTIONS = { "dtype" }
+
+--- Makes the method save_pretrained(folder), or save_pretrained(path, {dtype =}) of a .gguf, of a decoder class; `about`
+--- is that of loading.decoder.
 function saving.decoder(about)
-  return function(model, folder)
+  return function(model, folder, ...)
     E.check_self(model, METHOD)
+    local dtype = options_of(METHOD, OPTIONS, 3, model, folder, ...)
     E.check_type(folder, "string", METHOD, "folder")
+    if gguf.is(folder) then return save_gguf(about, model, folder, dtype, state_of) end
+    if dtype ~= nil then
+      E.reject(METHOD, "dtype", dtype, "nil for a folder; convert the model, with m:to, or save it as a .gguf file")
+    end
     if files.kind(folder) ~= "directory" then return nil, ("%s: no such folder: '%s'"):format(METHOD, folder) end
     folder = folder:sub(-1) == "/" and folder or folder .. "/"
     local c = model.config

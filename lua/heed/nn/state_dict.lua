@@ -38,6 +38,13 @@ local function metadata_of(state)
   return made[1]
 end
 
+--- The metadata without lists of more than `longest` elements, such as vocabularies; {} for a state without any.
+function M.metadata(state, longest)
+  local made, later = raw(state, METADATA), raw(state, LATER)
+  if made and made[1] ~= nil then return made[1] end
+  return later and (files.metadata(later.archive, longest)) or {}
+end
+
 --- The value of a name; of a nested state dict also the part below a key: state.model for "model.weight" and others.
 --- state.metadata is the metadata of a file, unless it has a tensor of that name.
 function StateDict.__index(state, name)

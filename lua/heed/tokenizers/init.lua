@@ -51,7 +51,7 @@ function M.load(path)
     config, problem = config_of(folder .. "tokenizer_config.json")
     if not config then return nil, problem end
   end
-  local self = setmetatable({ file = file, vocab_size = tokenizer.size(file) }, metatable)
+  local self = setmetatable({ file = file, path = path, vocab_size = tokenizer.size(file) }, metatable)
   name_special(self, config, about)
   for _, name in ipairs(NAMED) do
     local id = self[name .. "_token_id"]

@@ -1,0 +1,325 @@
+--- Decoders in GGUF files: their metadata as the fields of a config.json, and the names of their tensors. Source: the
+--- documentation of GGUF (ggml, docs/gguf.md), and what llama.cpp's converter writes.
+
+local compat = require "heed.compat"
+local core = require "heed.core"
+local E = require "heed.nn.entries"
+local state_dict = require "heed.nn.state_dict"
+
+local gguf = {}
+
+-- ---- Architectures ------------------------------------------------------------------------------
+
+-- The fields of config.json for keys of every architecture, without its name at their beginning.
+local FIELDS = {
+  ["attention.head_count"] = "num_attention_heads",
+  ["attention.head_count_kv"] = "num_key_value_heads",
+  ["attention.key_length"] = "head_dim",
+  ["attention.layer_norm_rms_epsilon"] = "rms_norm_eps",
+  block_count = "num_hidden_layers",
+  context_length = "max_position_embeddings",
+  embedding_length = "hidden_size",
+  feed_forward_length = "intermediate_size",
+  ["rope.freq_base"] = "rope_theta",
+}
+
+-- Keys without an effect of their own: they are read below, or repeat what others or the tensors say.
+local READ = {
+  ["attention.value_length"] = true, ["rope.dimension_count"] = true, ["rope.scaling.attn_factor"] = true,
+  ["rope.scaling.factor"] = true, ["rope.scaling.finetuned"] = true, ["rope.scaling.original_context_length"] = true,
+  ["rope.scaling.type"] = true, ["rope.scale_linear"] = true, tensor_data_layout = true, vocab_size = true,
+}
+
+-- Keys that change nothing with these values.
+local NEUTRAL = { ["attention.causal"] = true, expert_count = 0, expert_used_count = 0 }
+
+local WINDOW = { ["attention.sliding_window"] = "sliding_window" }
+
+-- By general.architecture: the model type, its own fields, and
+--   interleaved   the converter reorders the rows of queries and keys, so that neighbouring elements are rotated
+--   adjust        adjust(config, has), which completes the fields; has(name) tells whether there is such a tensor
+local ARCHITECTURES = {
+  llama = {
+    type = "llama", interleaved = true, fields = WINDOW,
+    adjust = function(config, has)
+      if config.sliding_window then config.model_type = "mistral" end
+      config.attention_bias = has "blk.0.attn_q.bias" or nil
+      config.mlp_bias = has "blk.0.ffn_gate.bias" or nil
+    end,
+  },
+  qwen2 = { type = "qwen2" },
+  qwen3 = { type = "qwen3" },
+  gemma3 = {
+    type = "gemma3_text",
+    fields = {
+      ["attention.sliding_window"] = "sliding_window", ["attention.sliding_window_pattern"] = "sliding_window_pattern",
+      ["rope.freq_base_swa"] = "rope_local_base_freq", final_logit_softcapping = "final_logit_softcapping",
+      attn_logit_softcapping = "attn_logit_softcapping",
+    },
+    adjust = function(config)
+      -- The file does not have it: it is the size of a head, but for the largest model.
+      local is_27b = config.num_hidden_layers == 62
+      config.query_pre_attn_scalar = is_27b and config.hidden_size / config.num_attention_heads or config.head_dim
+    end,
+  },
+  phi3 = { type = "phi3", fields = WINDOW },
+  smollm3 = {
+    type = "smollm3", interleaved = true,
+    adjust = function(config, has) config.attention_bias = has "blk.0.attn_q.bias" or nil end,
+  },
+}
+
+local NAMES, BY_TYPE = {}, {}
+for name, about in pairs(ARCHITECTURES) do
+  NAMES[#NAMES + 1], BY_TYPE[about.type] = name, name
+end
+table.sort(NAMES)
+NAMES = table.concat(NAMES, ", ")
+
+--- The elements of a block of each blocked dtype.
+gguf.BLOCKS = { q4_0 = 32, q4_1 = 32, q5_0 = 32, q5_1 = 32, q8_0 = 32, q4_k = 256, q5_k = 256, q6_k = 256 }
+
+--- The name of the tensor with the divisors of the frequencies of rotary positions.
+gguf.DIVISORS = "rope_freqs.weight"
+
+-- ---- Settings -----------------------------------------------------------------------------------
+
+local LONGEST = 4096 -- elements of lists of metadata that are read: settings by layer, not vocabularies
+
+--- The number with the fewest digits that is the same float32: 1e-05 for 9.9999997473788e-06.
+local function shortest(value)
+  local rounded = tonumber(("%.7g"):format(value):gsub(",", ".") .. "")
+  return math.abs(rounded - value) <= math.abs(value) * 2 ^ -24 and rounded or value
+end
+
+-- What files of Llama 3 do not say, and all its models share: they have the divisors of the frequencies only.
+local LLAMA3 = { low_freq_factor = 1, high_freq_factor = 4, original_max_position_embeddings = 8192 }
+
+--- The number by which Llama 3 divides the frequency of pair i, from 0, of `count`.
+local function divisor(i, count, base, factor, low, high, original)
+  local turns = original * base ^ (-i / count) / (2 * math.pi)
+  local kept = math.min(math.max((turns - low) / (high - low), 0), 1)
+  return 1 / ((1 - kept) / factor + kept)
+end
+
+--- Llama 3's rope_scaling for the divisors of the frequencies. Returns nil and a problem if they follow another rule.
+local function llama3_scaling(divisors, base)
+  local scaling, count = { rope_type = "llama3", factor = divisors:max():item() }, #divisors
+  for name, value in pairs(LLAMA3) do scaling[name] = value end
+  for i = 1, count do
+    local want = divisor(i - 1, count, base, scaling.factor, LLAMA3.low_freq_factor, LLAMA3.high_freq_factor,
+      LLAMA3.original_max_position_embeddings)
+    if math.abs(divisors[i] / want - 1) > 1e-4 then
+      return nil, gguf.DIVISORS .. " does not scale positions as Llama 3 does"
+    end
+  end
+  return scaling
+end
+
+--- rope_scaling for the keys rope.scaling.*, or nil; false and a problem if it is of an unknown type. value(key) gives
+--- the value of a key.
+local function rope_scaling(value, state, base)
+  local kind, factor = value "rope.scaling.type", value "rope.scaling.factor" or value "rope.scale_linear"
+  if state_dict.has(state, "rope_factors_long.weight") or kind == "longrope" then
+    return false, "rope.scaling.type is longrope, which is not supported"
+  end
+  if state_dict.has(state, gguf.DIVISORS) then
+    local scaling, problem = llama3_scaling(state_dict.get(state, gguf.DIVISORS):float(), base)
+    return scaling or false, problem
+  end
+  if kind == nil and factor and factor ~= 1 then kind = "linear" end
+  if kind == nil or kind == "none" then return nil end
+  if kind ~= "linear" and kind ~= "yarn" then
+    return false, ("rope.scaling.type is %s; it must be one of linear, none, yarn"):format(E.what(kind))
+  end
+  if kind == "linear" then return { rope_type = kind, factor = factor } end
+  local scale = shortest(value "rope.scaling.attn_factor" or 1)
+  return {
+    rope_type = kind, factor = factor, original_max_position_embeddings = value "rope.scaling.original_context_length",
+    attention_factor = factor and scale ~= 1 and scale * (0.1 * math.log(math.max(factor, 1)) + 1) or nil,
+  }
+end
+
+--- The name of a model's architecture, as general.architecture says. Returns nil and a problem for an unknown one.
+local function architecture_of(metadata)
+  local name = metadata["general.architecture"]
+  if name == nil then return nil, "general.architecture is missing" end
+  if ARCHITECTURES[name] then return name end
+  return nil, ("general.architecture is %s; it must be one of %s"):format(E.what(name), NAMES)
+end
+
+--- The keys of the architecture that no setting is made of, as a problem; nil if there are none.
+local function unknown_keys(metadata, name, fields)
+  local unknown = {}
+  for key, value in pairs(metadata) do
+    E.check_cancel "load"
+    local short = key:sub(1, #name + 1) == name .. "." and key:sub(#name + 2) or nil
+    if short and not (FIELDS[short] or fields[short] or READ[short] or NEUTRAL[short] == value) then
+      unknown[#unknown + 1] = ("%s = %s"):format(key, tostring(value))
+    end
+  end
+  if #unknown == 0 then return nil end
+  E.sort(unknown, "load")
+  return "there is no setting for " .. table.concat(unknown, ", ")
+end
+
+-- Tokens that end an answer, by which some files name no id.
+local ENDS = {
+  "<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|eom_id|>",
+  "<|end_of_text|>",
+}
+
+--- The ids that end a text, from 0, by the metadata and by the names of tokens. `tokenizer` may be nil.
+local function stops(metadata, tokenizer)
+  local ids, seen = {}, {}
+  local function add(id)
+    if compat.is_integer(id) and not seen[id] then ids[#ids + 1], seen[id] = id, true end
+  end
+  for _, name in ipairs { "eos", "eot", "eom" } do add(metadata[("tokenizer.ggml.%s_token_id"):format(name)]) end
+  local special = {}
+  for _, token in ipairs(tokenizer and tokenizer.special_tokens or {}) do special[token] = true end
+  for _, token in ipairs(ENDS) do
+    if special[token] then add(tokenizer:id(token) - 1) end
+  end
+  return ids
+end
+
+--- The config of the model whose tensors `state` holds, with the fields of config.json, of which those in `given` (a
+--- table or nil) replace all but the order of the rows. Returns nil and a problem.
+function gguf.config(state, tokenizer, given)
+  local metadata = state_dict.metadata(state, LONGEST)
+  local name, problem = architecture_of(metadata)
+  if not name then return nil, problem end
+  local about, config = ARCHITECTURES[name], {}
+  if given then
+    for key, value in pairs(given) do config[key] = value end
+    if config.rope_interleaved == nil then config.rope_interleaved = about.interleaved end
+    return config
+  end
+  local fields = about.fields or {}
+  problem = unknown_keys(metadata, name, fields)
+  if problem then return nil, problem end
+  local function value(key) return metadata[name .. "." .. key] end
+  for _, names in ipairs { FIELDS, fields } do
+    for key, field in pairs(names) do
+      local each = value(key)
+      config[field] = type(each) == "number" and shortest(each) or each
+    end
+  end
+  config.model_type = about.type
+  local embeddings = state_dict.has(state, "token_embd.weight") and state_dict.get(state, "token_embd.weight")
+  config.vocab_size = embeddings and embeddings.shape[1] or value "vocab_size"
+  local heads, width = config.num_attention_heads, config.hidden_size
+  local head = config.head_dim or type(heads) == "number" and type(width) == "number" and width / heads or nil
+  if (value "attention.value_length" or head) ~= head then
+    return nil, ("%s.attention.value_length is %s; it must be attention.key_length, %s"):format(name,
+      E.what(value "attention.value_length"), E.what(head))
+  end
+  local rotated = value "rope.dimension_count"
+  if rotated ~= nil and rotated ~= head and type(rotated) == "number" and head then
+    config.partial_rotary_factor = rotated / head
+  end
+  config.rope_scaling, problem = rope_scaling(value, state, config.rope_theta or 10000)
+  if config.rope_scaling == false then return nil, ("%s: %s"):format(name, problem) end
+  config.rope_interleaved = about.interleaved
+  config.eos_token_id = stops(metadata, tokenizer)
+  if about.adjust then about.adjust(config, function(tensor) return state_dict.has(state, tensor) or nil end) end
+  return config
+end
+
+--- The divisors of the frequencies for the options of a rope, as a tensor; nil if its scaling is not Llama 3's.
+local function divisors_of(rope, head_dim)
+  local scaling = rope and rope.scaling
+  if not scaling or scaling.type ~= "llama3" then return nil end
+  local list, count = {}, compat.divide(rope.dims or head_dim, 2)
+  for i = 1, count do
+    list[i] = divisor(i - 1, count, rope.base, scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor,
+      scaling.original_context_length)
+  end
+  return core.tensor(list)
+end
+
+--- Adds to `metadata` and `state` what gguf.config reads: the settings c of a model, and the divisors. What has no place
+--- there is left out.
+function gguf.describe(about, c, metadata, state)
+  local name = BY_TYPE[about.types[1]]
+  local own = ARCHITECTURES[name]
+  local function set(key, value) metadata[name .. "." .. key] = value end
+  metadata["general.architecture"] = name
+  for _, fields in ipairs { FIELDS, own.fields or {} } do
+    for key, field in pairs(fields) do
+      if type(c[field]) ~= "table" then set(key, c[field]) end
+    end
+  end
+  local rope = c.rope or c.ropes and c.ropes.full_attention or {}
+  set("attention.value_length", c.head_dim)
+  set("rope.dimension_count", rope.dims or c.head_dim)
+  set("rope.freq_base", rope.base)
+  if c.ropes then set("rope.freq_base_swa", c.ropes.sliding_attention.base) end
+  set("vocab_size", c.vocab_size)
+  local scaling = rope.scaling
+  if not scaling then return end
+  state[gguf.DIVISORS] = divisors_of(rope, c.head_dim)
+  if scaling.type ~= "linear" and scaling.type ~= "yarn" then return end
+  set("rope.scaling.type", scaling.type)
+  set("rope.scaling.factor", scaling.factor)
+  if scaling.type == "yarn" then
+    local usual = 0.1 * math.log(math.max(scaling.factor, 1)) + 1
+    set("rope.scaling.original_context_length", scaling.original_context_length)
+    if scaling.attention_factor then set("rope.scaling.attn_factor", scaling.attention_factor / usual) end
+  end
+end
+
+--- The model type of a GGUF file, or nil and a problem.
+function gguf.type(state)
+  local name, problem = architecture_of(state_dict.metadata(state, LONGEST))
+  return name and ARCHITECTURES[name].type, problem
+end
+
+-- ---- Names of tensors ---------------------------------------------------------------------------
+
+-- The names in Hugging Face's files, and those in GGUF files.
+local RENAMES = {
+  { "^embed_tokens", "token_embd" },
+  { "^norm", "output_norm" },
+  { "^layers", "blk" },
+  { "self_attn%.([qkv])_proj", "attn_%1" },
+  { "self_attn%.qkv_proj", "attn_qkv" },
+  { "self_attn%.o_proj", "attn_output" },
+  { "self_attn%.([qk])_norm", "attn_%1_norm" },
+  { "input_layernorm", "attn_norm" },
+  { "pre_feedforward_layernorm", "ffn_norm" },
+  { "post_feedforward_layernorm", "post_ffw_norm" },
+  { "mlp%.gate_up_proj", "ffn_up" },
+  { "mlp%.(%l+)_proj", "ffn_%1" },
+}
+
+--- What differs from Hugging Face's files: a table {prefix, embedding, lm_head, layers, names, ignored}, with the
+--- meanings that these have in loading.decoder, of which `about` is the description. Returns nil and a problem if GGUF
+--- files of such models are not supported.
+function gguf.layout(about)
+  local name = BY_TYPE[about.types[1]]
+  if not name then return nil, ("GGUF files of %s are not supported"):format(about.types[1]) end
+  local interleaved, post = ARCHITECTURES[name].interleaved, name == "gemma3" and "post_attention_norm" or "ffn_norm"
+  local function names(own_name, c)
+    local file_name, form = about.names(own_name, c)
+    file_name = file_name:gsub("post_attention_layernorm", post)
+    for _, rename in ipairs(RENAMES) do file_name = file_name:gsub(rename[1], rename[2]) end
+    if form and form.offset then form = nil end -- the file has the weights of norms as they are applied
+    if interleaved then
+      local part = not c.rope_interleaved and own_name:match "%.W_(%l+)%.[^.]*$"
+      local heads = part == "query" and c.num_attention_heads or part == "key" and c.num_key_value_heads
+      form = heads and { heads = heads, interleaved = true } or nil
+    end
+    return file_name, form
+  end
+  return {
+    prefix = "", embedding = "token_embd.weight", lm_head = "output.weight", layers = "blk%.(%d+)%.", names = names,
+    ignored = function(each) return each == gguf.DIVISORS end,
+  }
+end
+
+--- Whether a path names a GGUF file.
+function gguf.is(path) return path:lower():find "%.gguf$" ~= nil end
+
+return gguf

@@ -1,0 +1,128 @@
+--- Saving a decoder as a GGUF file, which llama.cpp reads.
+
+local compat = require "heed.compat"
+local heed_files = require "heed.files"
+local E = require "heed.nn.entries"
+local configs = require "heed.models.config"
+local gguf = require "heed.models.gguf"
+local state_dict = require "heed.nn.state_dict"
+local BLOCKS = gguf.BLOCKS
+
+-- ---- Weights ------------------------------------------------------------------------------------
+
+-- What matrices get whose rows are not whole blocks, as llama.cpp's tools choose.
+local INSTEAD = { q4_k = "q5_0", q5_k = "q5_1", q6_k = "q8_0" }
+
+-- general.file_type: what most of the weights are.
+local FILE_TYPES = { float32 = 0, float16 = 1, q4_0 = 2, q4_1 = 3, q8_0 = 7, q5_0 = 8, q5_1 = 9, q4_k = 14, q5_k = 16,
+  q6_k = 18, bfloat16 = 32 }
+
+local DTYPES = "float32, bfloat16, float16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k or q6_k"
+
+--- A tensor in the dtype of the file: matrices have `dtype` (nil: their own), all else is float32.
+local function converted(value, dtype)
+  if value.ndim < 2 then return value:float() end
+  dtype = dtype or value.dtype
+  local columns = value.shape[value.ndim]
+  if BLOCKS[dtype] and columns % BLOCKS[dtype] ~= 0 then dtype = INSTEAD[dtype] or "float16" end
+  if BLOCKS[dtype] and columns % BLOCKS[dtype] ~= 0 then dtype = "float16" end
+  return value.dtype == dtype and value or value:to(dtype)
+end
+
+-- ---- Metadata -----------------------------------------------------------------------------------
+
+--- What a GGUF file says of the tokenizer that came from it, and of its origin and licence; otherwise {}. Returns nil and a message for a file that is no
+--- longer there.
+local function inherited(model)
+  local path = model.tokenizer and model.tokenizer.path
+  if not path or not gguf.is(path) then return {} end
+  local state, problem = heed_files.load(path)
+  if not state then return nil, problem end
+  local metadata = state.metadata
+  for key in pairs(metadata) do
+    if not key:find "^tokenizer%." and not key:find "^general%." then metadata[key] = nil end
+  end
+  return metadata
+end
+
+--- Whether settings are equal, numbers up to the rounding of float32.
+local function equal(a, b)
+  if type(a) == "number" and type(b) == "number" then return math.abs(a - b) <= 1e-6 * math.abs(a) end
+  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
+  for key, value in pairs(a) do
+    if not equal(value, b[key]) then return false end
+  end
+  for key in pairs(b) do
+    if a[key] == nil then return false end
+  end
+  return true
+end
+
+-- Settings that change no forward pass, or nothing but what is compared otherwise.
+local LEFT_OUT = {
+  attention_dropout = true, embd_pdrop = true, eos_token_id = true, initializer_range = true, max_window_layers = true,
+  model_type = true, no_rope_layer_interval = true, original_max_position_embeddings = true,
+  partial_rotary_factor = true, resid_pdrop = true, rope_interleaved = true, rope_parameters = true,
+  rope_scaling = true, rope_theta = true, rope_local_base_freq = true, sliding_window_pattern = true,
+  tie_word_embeddings = true, use_sliding_window = true,
+}
+
+--- rope without the order of its pairs, which the file's rows follow.
+local function rotation(rope)
+  local copy = {}
+  for key, value in pairs(rope or {}) do copy[key] = key ~= "style" and value or nil end
+  return copy
+end
+
+--- The setting of c that a reader of this file would not find, or nil: it has no place in GGUF files.
+local function lost(about, c, state, metadata)
+  local names, values = {}, {}
+  for name, value in pairs(state) do
+    names[#names + 1], values[name] = name, value
+  end
+  local config, problem = gguf.config(state_dict.from(names, values, nil, nil, nil, metadata))
+  if not config then return problem end
+  local again
+  again, problem = configs.settings(about, config)
+  if not again then return problem end
+  local differing = {}
+  for name in pairs(about.rules) do
+    if not LEFT_OUT[name] and not equal(c[name], again[name]) then differing[#differing + 1] = name end
+  end
+  local same_rope = equal(rotation(c.rope), rotation(again.rope))
+  for kind, each in pairs(c.ropes or {}) do
+    same_rope = same_rope and equal(rotation(each), rotation(again.ropes[kind]))
+  end
+  if not same_rope then differing[#differing + 1] = "rope_scaling" end
+  table.sort(differing)
+  if #differing == 0 then return nil end
+  return ("GGUF files have no place for this value of %s"):format(table.concat(differing, ", "))
+end
+
+-- ---- Saving -------------------------------------------------------------------------------------
+
+--- Saves the model at `path`; state_of(model, name_in_file) gives its tensors by their names in files. Returns true, or
+--- nil and a message.
+return function(about, model, path, dtype, state_of)
+  local method, c = "save_pretrained", model.config
+  if dtype ~= nil and not FILE_TYPES[dtype] then E.reject(method, "dtype", dtype, DTYPES) end
+  local layout, problem = gguf.layout(about)
+  if not layout then return nil, ("%s: %s"):format(method, problem) end
+  local metadata
+  metadata, problem = inherited(model)
+  if not metadata then return nil, problem end
+  local state = state_of(model, function(name)
+    if name == "lm_head.weight" then return not c.tie_word_embeddings and layout.lm_head or nil end
+    return layout.names(name, c)
+  end, true)
+  for name, value in compat.pairs(state) do
+    E.check_cancel(method)
+    state[name] = converted(value, dtype)
+  end
+  gguf.describe(about, c, metadata, state)
+  metadata["general.file_type"] = FILE_TYPES[dtype or state["blk.0.attn_output.weight"].dtype]
+  metadata["general.quantization_version"] = 2
+  problem = lost(about, c, state, metadata)
+  if problem then return nil, ("%s: %s"):format(method, problem) end
+  return heed_files.save(path, state, { metadata = metadata })
+end
