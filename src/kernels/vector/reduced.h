@@ -17,6 +17,7 @@ enum {
   REDUCED_GROUP = 96,      /* rows of the weight that are unpacked together */
   REDUCED_WORD = 4,        /* bytes */
   REDUCED_LINE = 64,       /* bytes of a vector */
+  REDUCED_AHEAD = 4096,    /* prefetch distance in a weight in bytes; rows usually follow each other */
   REDUCED_FEW = 8,         /* below this many rows of x the time is that of reading the weight */
   REDUCED_ROWS = HEED__REDUCED_ROWS,
 };
@@ -217,8 +218,10 @@ V_INLINE void reduced_unpack_of(const heed_dtype dtype, const heed__lowp_task *t
       continue;
     }
 #endif
-    for (; p + in_line <= t->k; p += in_line, to += REDUCED_GROUP * REDUCED_LINE)
+    for (; p + in_line <= t->k; p += in_line, to += REDUCED_GROUP * REDUCED_LINE) {
+      __builtin_prefetch(row + heed__row_bytes(dtype, (int64_t)p) + REDUCED_AHEAD);
       v_store_words(to, reduced_line(dtype, row, p, in_line));
+    }
     if (p < t->k) v_store_words(to, reduced_line(dtype, row, p, t->k - p));
     if (f->groups > 0)
       memcpy(scale + j * f->groups, t->scale + (ptrdiff_t)(column + j) * t->scale_row,
@@ -399,6 +402,7 @@ static void reduced_pass(const reduced_step *s, size_t vectors) {
   bytes[s->f->group / 8][vectors - 1](s);
 }
 
+#define REDUCED_STARTS  0
 #define REDUCED_BEGIN() (void)0
 #define REDUCED_END()   (void)0
 #else
@@ -445,7 +449,7 @@ static bool reduced_multiply(const heed__reduced_task *task, const heed__pace *p
                       .scale = (const float *)(const void *)(w + REDUCED_GROUP * f.depth * REDUCED_WORD),
                       .sum = sum,
                       .rows = columns};
-    memset(sum, 0, sizeof sum);
+    if (f.bytes || !REDUCED_STARTS) memset(sum, 0, sizeof sum);
     for (; s.from < f.depth; s.from = s.to) {
       s.to = heed__min_size(f.depth, s.from + REDUCED_PART);
       reduced_pass(&s, (rows + REDUCED_LANES - 1) / REDUCED_LANES);
