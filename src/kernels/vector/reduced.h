@@ -366,40 +366,45 @@ V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int r
 #endif
 
 /* All rows of the group, with a tile for each number of vectors that fills the registers. */
-#define REDUCED_PASS(name, kind, height, width, ...)                                                         \
-  static __attribute__((noinline)) void reduced_##name##_##width(const reduced_step *s) {                    \
-    for (size_t row = 0; row < s->rows; row += (height))                                                     \
-      reduced_##kind##_tile(s, row, height, width __VA_ARGS__);                                              \
+#define REDUCED_ROWS_BY(tile, height, width, ...)                                                            \
+  case width:                                                                                                \
+    for (size_t row = 0; row < s->rows; row += (height)) tile(s, row, height, width __VA_ARGS__);            \
+    break;
+#define REDUCED_BYTES_BY(words)                                                                              \
+  switch (vectors) {                                                                                         \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 12, 1, , words)                                                      \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 6, 2, , words)                                                       \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 4, 3, , words)                                                       \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 3, 4, , words)                                                       \
   }
-#define REDUCED_BYTES(words)                                                                                 \
-  REDUCED_PASS(bytes_##words, bytes, 12, 1, , words)                                                         \
-  REDUCED_PASS(bytes_##words, bytes, 6, 2, , words)                                                          \
-  REDUCED_PASS(bytes_##words, bytes, 4, 3, , words)                                                          \
-  REDUCED_PASS(bytes_##words, bytes, 3, 4, , words)
-REDUCED_BYTES(4)
-REDUCED_BYTES(8)
-REDUCED_BYTES(16)
+static __attribute__((noinline)) void reduced_bytes_4(const reduced_step *s, size_t vectors) {
+  REDUCED_BYTES_BY(4)
+}
+static __attribute__((noinline)) void reduced_bytes_8(const reduced_step *s, size_t vectors) {
+  REDUCED_BYTES_BY(8)
+}
+static __attribute__((noinline)) void reduced_bytes_16(const reduced_step *s, size_t vectors) {
+  REDUCED_BYTES_BY(16)
+}
 #if defined(V_HALVES)
-REDUCED_PASS(halves, halves, 24, 1, )
-REDUCED_PASS(halves, halves, 12, 2, )
-REDUCED_PASS(halves, halves, 8, 3, )
-REDUCED_PASS(halves, halves, 6, 4, )
+static __attribute__((noinline)) void reduced_halves(const reduced_step *s, size_t vectors) {
+  switch (vectors) {
+    REDUCED_ROWS_BY(reduced_halves_tile, 24, 1, )
+    REDUCED_ROWS_BY(reduced_halves_tile, 12, 2, )
+    REDUCED_ROWS_BY(reduced_halves_tile, 8, 3, )
+    REDUCED_ROWS_BY(reduced_halves_tile, 6, 4, )
+  }
+}
 #endif
 
-typedef void reduced_multiplication(const reduced_step *s);
 static void reduced_pass(const reduced_step *s, size_t vectors) {
-#define REDUCED_WIDTHS(name)                                                                                 \
-  { reduced_##name##_1, reduced_##name##_2, reduced_##name##_3, reduced_##name##_4 }
-  static reduced_multiplication *const bytes[3][REDUCED_VECTORS] = {
-      REDUCED_WIDTHS(bytes_4), REDUCED_WIDTHS(bytes_8), REDUCED_WIDTHS(bytes_16)};
 #if defined(V_HALVES)
-  static reduced_multiplication *const halves[REDUCED_VECTORS] = REDUCED_WIDTHS(halves);
   if (!s->f->bytes) {
-    halves[vectors - 1](s);
+    reduced_halves(s, vectors);
     return;
   }
 #endif
-  bytes[s->f->group / 8][vectors - 1](s);
+  (s->f->group == 4 ? reduced_bytes_4 : s->f->group == 8 ? reduced_bytes_8 : reduced_bytes_16)(s, vectors);
 }
 
 #define REDUCED_STARTS  0
