@@ -4,14 +4,15 @@ local heed = require "heed"
 local apply_chat_template = require "heed.tokenizers.chat"
 
 local USAGE = [[
-usage: heed chat.lua [OPTIONS] FOLDER
-Chats with the model in a folder: config.json, weights, a tokenizer and a chat template. An empty line, or Ctrl-D, ends.
+usage: heed chat.lua [OPTIONS] MODEL
+Chats with a model: a .gguf file, or a folder with config.json, weights, a tokenizer and a chat template. An empty line,
+or Ctrl-D, ends.
   --system TEXT      what the model is told first
   --history FILE     where the chat is kept: FILE.chat.safetensors and FILE.cache.safetensors
   --tokens N         the longest answer (256)
   --temperature T    0: always the most likely token; higher: more surprising (0.7)
   --seed N           seed for sampling (1)
-  --dtype D          dtype of the weights: float32, bfloat16, float16 or int8 (as in the file)
+  --dtype D          dtype of the weights: float32, bfloat16, float16, int8, q8_0, q4_k, … (as in the file)
   --help             shows this text]]
 
 local function note(...) io.stderr:write("chat: ", string.format(...), "\n") end
@@ -39,13 +40,13 @@ while arg[at] do
     if options[name] == nil then stop("--%s needs a value; --help shows which", name) end
     at = at + 1
   elseif folder then
-    stop("'%s' is a second folder; --help shows the options", arg[at])
+    stop("'%s' is a second model; --help shows the options", arg[at])
   else
     folder = arg[at]
   end
   at = at + 1
 end
-if not folder then stop "the folder of a model is missing; --help shows what to write" end
+if not folder then stop "the path of a model is missing; --help shows what to write" end
 
 -- ---- The model and the chat ---------------------------------------------------------------------
 
@@ -55,8 +56,10 @@ local function checked(value, problem)
 end
 
 local model = checked(require("heed.models").load(folder))
-local tok = model.tokenizer or checked(require("heed.tokenizers").load(folder))
-if not tok.chat_template then stop("the tokenizer in '%s' has no chat template", folder) end
+local tok = model.tokenizer or checked(nil, model.tokenizer_problem or ("'%s' has no tokenizer"):format(folder))
+if not tok.chat_template then
+  stop("'%s' has no chat template; models without one continue a text, but hold no chats", folder)
+end
 if options.dtype then model:to(options.dtype) end
 local context = model.config.max_position_embeddings
 local stop_ids = model.config.stop_tokens or { tok.eos_token_id }
@@ -116,9 +119,16 @@ local function answer()
     messages[#messages] = nil
     return
   end
+  -- Memory for the whole context takes longer to get than a short prompt to read: the cache doubles when it must.
+  local needed = math.min(#ids + options.tokens, context)
+  if not cache or cache.capacity < needed then
+    local capacity = 1024
+    while capacity < needed do capacity = 2 * capacity end
+    if cache then cache:release() end
+    cache, held = model:new_cache { capacity = math.min(capacity, context) }, {}
+  end
   local same = 0
   while same < #held and same < #ids - 1 and held[same + 1] == ids[same + 1] do same = same + 1 end
-  cache = cache or model:new_cache { capacity = context }
   cache:truncate(same)
   held = {}
   for i = 1, same do held[i] = ids[i] end

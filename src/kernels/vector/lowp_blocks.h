@@ -1,5 +1,6 @@
 /* Products with weights of blocked dtypes, whose blocks are widened in registers. scalar/blocks.c is the
- * readable description of the layouts. An element is summed in the same order for every m up to LOWP_FEW. */
+ * readable description of the layouts. An element is summed in the same order for every m up to
+ * LOWP_FEW_BLOCKS. */
 #ifndef HEED_VECTOR_LOWP_BLOCKS_H
 #define HEED_VECTOR_LOWP_BLOCKS_H
 
