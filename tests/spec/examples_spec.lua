@@ -218,6 +218,33 @@ describe("host_game.c", function()
   end)
 end)
 
+describe("host_npc.c", function()
+  local npc = (os.getenv "HEED_BUILD" or "build") .. "/examples/host_npc"
+  local test = support.lua == "5.4" and it or pending -- examples in C are built with 5.4
+
+  test("generates text in slices between its frames", function()
+    local folder = support.new_folder()
+    require("tests.byte_chat").write(folder, 512)
+    local result = support.run(("%s %s 40 Hello"):format(npc, support.quote(folder)))
+    local fewer = support.run(("%s %s 1 Hello"):format(npc, support.quote(folder)))
+    support.remove_folder(folder)
+    assert.are.equal(0, result.code, result.err)
+    assert.truthy(result.out:find "\n%d+ frames, the answer is %l+ ?%l*; the worst slice took [%d.]+ ms, of 2\n$")
+    assert.are.equal(0, fewer.code, fewer.err)
+    assert.truthy(fewer.out:find "\n1 frame, ")
+  end)
+
+  test("says what is wrong with the model and the arguments", function()
+    local result = support.run(npc .. " tests/golden/decoders/llama")
+    assert.are.equal(1, result.code)
+    assert.are.equal("host_npc: the model has no tokenizer\n", result.err)
+    result = support.run(npc .. " /nowhere")
+    assert.are.equal(1, result.code)
+    assert.truthy(result.err:find "^host_npc: models.load: ", result.err)
+    assert.truthy(support.run(npc).err:find "^usage: host_npc MODEL")
+  end)
+end)
+
 describe("examples of looking inside", function()
   local function run(name, arguments)
     local result = support.run(("%s scripts/examples/%s.lua %s"):format(support.heed, name, arguments or ""))
