@@ -187,6 +187,53 @@ describe("generate_steps", function()
     assert.equal(before, cache.length)
   end)
 
+  it("ends at limits.seconds, and leaves the cache as it was", function()
+    local m = wide()
+    local _, cache = m:generate(prompt(50), { max_new_tokens = 2, capacity = 400 })
+    local before = cache.length
+    local steps = m:generate_steps(prompt(100), { cache = cache, max_new_tokens = 3, ms = 0 })
+    for _ = 1, 20 do steps:advance() end
+    heed.limit { seconds = 1e-9 }
+    local fine, message = pcall(steps.advance, steps)
+    heed.limit { seconds = math.huge }
+    assert.is_false(fine)
+    assert.truthy(tostring(message):find("time limit exceeded", 1, true), tostring(message))
+    assert.equal(before, cache.length)
+    assert.error_matches(function() steps:advance() end, "an earlier slice has failed")
+  end)
+
+  it("advances within a coroutine of the script", function()
+    local m = wide()
+    local want = m:generate(prompt(90), { max_new_tokens = 3 })
+    local slices = 0
+    local run = coroutine.wrap(function()
+      local steps = m:generate_steps(prompt(90), { max_new_tokens = 3, ms = 0 })
+      while not steps:advance() do coroutine.yield() end
+      return steps.result
+    end)
+    local found
+    repeat
+      found = run()
+      slices = slices + 1
+    until found
+    assert.is_true(slices > 50)
+    assert.same(want, found)
+  end)
+
+  it("advances within on_token of another, and refuses to advance itself", function()
+    local m = wide()
+    local inner, outer, message = m:generate_steps(prompt(90), { max_new_tokens = 3, ms = 0 }), nil, nil
+    outer = m:generate_steps(prompt(60), { max_new_tokens = 4, ms = 0, on_token = function()
+      inner:advance(1e6)
+      message = select(2, pcall(outer.advance, outer))
+    end })
+    assert.is_true(count(outer) > 100)
+    assert.is_true(inner.finished)
+    assert.truthy(tostring(message):find("a slice of these steps is running", 1, true), tostring(message))
+    assert.same((m:generate(prompt(90), { max_new_tokens = 3 })), inner.result)
+    assert.same((m:generate(prompt(60), { max_new_tokens = 4 })), outer.result)
+  end)
+
   it("calls hooks and listeners within slices", function()
     local m, calls = wide(), 0
     local hook = m.layers[1].attention:register_forward_hook(function() calls = calls + 1 end)

@@ -31,10 +31,11 @@ end
 --- f(…) outside of the slice: for functions of a script, which may use models themselves.
 function M.outside(f, ...)
   if not active() then return f(...) end
-  local before = thread
+  local before, until_then = thread, end_at
   thread = nil
   local results = compat.pack(pcall(f, ...))
-  thread = before
+  thread, end_at = before, until_then
+  sliced(true)
   if not results[1] then error(results[2], 0) end
   return compat.unpack(results, 2, results.n)
 end

@@ -57,7 +57,7 @@ static heed_status check_steps_class(const heed_module *m, const heed_tensor *x)
 }
 
 /* The product keeps the operands that it began with, whatever happens to the module. */
-static heed_status begin_product(heed_steps *s, const heed_tensor *x) {
+static heed_status begin_linear_steps(heed_steps *s, const heed_tensor *x) {
   const heed__slot *const slots[] = {heed__module_slot(s->module, HEED__WEIGHT),
                                      heed__module_slot(s->module, HEED__SCALE),
                                      heed__module_slot(s->module, "bias")};
@@ -77,7 +77,7 @@ static heed_status begin_product(heed_steps *s, const heed_tensor *x) {
 
 static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_forward_options *options,
                                bool need_weights) {
-  if (s->product) return begin_product(s, x);
+  if (s->product) return begin_linear_steps(s, x);
   heed_forward_options own = *options;
   heed_taps_wanted wanted;
   heed_status status = HEED_OK;
@@ -191,7 +191,7 @@ static void finish_steps(heed_steps *s) {
   (void)end_steps(s, HEED_OK);
 }
 
-static heed_status run_product(heed_steps *s) {
+static heed_status run_linear_steps(heed_steps *s) {
   if (!heed__linear_run(s->context, &s->linear)) return heed__stopped(s->context, steps_name);
   s->stage = HEED__STAGES;
   s->failed = end_steps(s, HEED_OK);
@@ -199,7 +199,7 @@ static heed_status run_product(heed_steps *s) {
 }
 
 static heed_status run_slice(heed_steps *s) {
-  if (s->product) return run_product(s);
+  if (s->product) return run_linear_steps(s);
   while (s->stage < HEED__STAGES) {
     bool done = false;
     heed_status status = heed__attention_stage_run(&s->stages, s->stage, &done);
