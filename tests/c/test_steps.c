@@ -43,6 +43,19 @@ static void assert_same(const heed_tensor *a, const heed_tensor *b) {
   assert_memory_equal(heed_tensor_data(a), heed_tensor_data(b), (size_t)heed_tensor_numel(a) * sizeof(float));
 }
 
+/* Runs the pass to its end, compares its result, and frees both. */
+static void finish(heed_steps *s, heed_tensor *whole) {
+  heed_tensor *y = NULL;
+  bool done = false;
+  assert_ok(heed_steps_advance(s, INFINITY, &done));
+  assert_true(done);
+  assert_ok(heed_steps_result(s, &y, NULL));
+  assert_same(whole, y);
+  heed_steps_free(s);
+  heed_tensor_free(y);
+  heed_tensor_free(whole);
+}
+
 static void slices_of_zero_seconds_make_progress(void **state) {
   test_context *t = *state;
   for (int64_t threads = 1; threads <= 3; threads++) {
@@ -279,7 +292,7 @@ static void products_survive_failing_allocations(void **state) {
 static void a_cancelled_product_can_be_continued(void **state) {
   test_context *t = *state;
   heed_module *m = NULL;
-  heed_tensor *x = tokens(t->ctx), *whole = NULL, *y = NULL;
+  heed_tensor *x = tokens(t->ctx), *whole = NULL;
   heed_steps *s = NULL;
   bool done = false;
   int64_t before, now, total;
@@ -293,14 +306,8 @@ static void a_cancelled_product_can_be_continued(void **state) {
   assert_ok(heed_steps_advance(s, 0, &done));
   heed_steps_progress(s, &now, &total);
   assert_true(!done && now > before && now < total);
-  assert_ok(heed_steps_advance(s, INFINITY, &done));
-  assert_true(done);
-  assert_ok(heed_steps_result(s, &y, NULL));
-  assert_same(whole, y);
-  heed_steps_free(s);
+  finish(s, whole);
   heed_tensor_free(x);
-  heed_tensor_free(y);
-  heed_tensor_free(whole);
   heed_module_release(m);
 }
 
@@ -321,7 +328,7 @@ static void a_pass_keeps_the_parts_that_it_began_with(void **state) {
   static const char *const names[] = {"W_query", "W_key", "W_value", "q_norm", "k_norm", "out_proj"};
   test_context *t = *state;
   heed_module *m = normed_module(t->ctx), *other = normed_module(t->ctx);
-  heed_tensor *x = tokens(t->ctx), *whole = NULL, *y = NULL;
+  heed_tensor *x = tokens(t->ctx), *whole = NULL;
   heed_steps *s = NULL;
   bool done = false;
   assert_ok(heed_module_forward(m, x, NULL, &whole, NULL));
@@ -329,14 +336,8 @@ static void a_pass_keeps_the_parts_that_it_began_with(void **state) {
   assert_ok(heed_steps_advance(s, 0, &done));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     assert_ok(heed_module_set_module(m, names[i], part(other, names[i])));
-  assert_ok(heed_steps_advance(s, INFINITY, &done));
-  assert_true(done);
-  assert_ok(heed_steps_result(s, &y, NULL));
-  assert_same(whole, y);
-  heed_steps_free(s);
+  finish(s, whole);
   heed_tensor_free(x);
-  heed_tensor_free(y);
-  heed_tensor_free(whole);
   heed_module_release(other);
   heed_module_release(m);
 }

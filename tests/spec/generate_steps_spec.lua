@@ -97,6 +97,12 @@ describe("generate_steps", function()
     return ids
   end
 
+  --- A model, and a cache with some tokens.
+  local function begun()
+    local m = wide()
+    return m, (select(2, m:generate(prompt(50), { max_new_tokens = 2, capacity = 400 })))
+  end
+
   for _, dtype in ipairs { "float32", "int8", "q8_0" } do
     it("ends slices within products and attention, with the bits of generate: " .. dtype, function()
       local m = wide():to(dtype)
@@ -144,8 +150,7 @@ describe("generate_steps", function()
   end)
 
   it("raises what on_token raises, and keeps the tokens before it", function()
-    local m = wide()
-    local _, cache = m:generate(prompt(50), { max_new_tokens = 2, capacity = 400 })
+    local m, cache = begun()
     local before, seen = cache.length, 0
     local steps = m:generate_steps({ 7 }, { cache = cache, max_new_tokens = 6, ms = 0, on_token = function()
       seen = seen + 1
@@ -157,8 +162,7 @@ describe("generate_steps", function()
   end)
 
   it("may be dropped halfway without a release, and by <close>", function()
-    local m = wide()
-    local _, cache = m:generate(prompt(50), { max_new_tokens = 2, capacity = 400 })
+    local m, cache = begun()
     local want = m:generate({ 7 }, { cache = cache:clone(), max_new_tokens = 3 })
     do
       local steps = m:generate_steps({ 7 }, { cache = cache, max_new_tokens = 3, ms = 0 })
@@ -174,8 +178,7 @@ describe("generate_steps", function()
   end)
 
   it("ends at limits.memory, and leaves the cache as it was", function()
-    local m = wide()
-    local _, cache = m:generate(prompt(50), { max_new_tokens = 2, capacity = 400 })
+    local m, cache = begun()
     local before = cache.length
     local steps = m:generate_steps(prompt(100), { cache = cache, max_new_tokens = 3, ms = 0 })
     collectgarbage()
@@ -188,8 +191,7 @@ describe("generate_steps", function()
   end)
 
   it("ends at limits.seconds, and leaves the cache as it was", function()
-    local m = wide()
-    local _, cache = m:generate(prompt(50), { max_new_tokens = 2, capacity = 400 })
+    local m, cache = begun()
     local before = cache.length
     local steps = m:generate_steps(prompt(100), { cache = cache, max_new_tokens = 3, ms = 0 })
     for _ = 1, 20 do steps:advance() end
