@@ -5,7 +5,7 @@ local apply_chat_template = require "heed.tokenizers.chat"
 
 local USAGE = [[
 usage: heed chat.lua [OPTIONS] MODEL
-Chats with a model: a .gguf file, or a folder with config.json, weights, a tokenizer and a chat template. An empty line,
+Chats with a model: a GGUF file, or a folder with config.json, weights, a tokenizer and a chat template. An empty line,
 or Ctrl-D, ends.
   --system TEXT      what the model is told first
   --history FILE     where the chat is kept: FILE.chat.safetensors and FILE.cache.safetensors
@@ -28,7 +28,7 @@ local function whole(text) return tonumber(text) and tonumber(text) % 1 == 0 and
 local KNOWN = { system = tostring, history = tostring, tokens = whole, temperature = tonumber, seed = whole,
   dtype = tostring }
 local options = { tokens = 256, temperature = 0.7, seed = 1 }
-local folder, at = nil, 1
+local path, at = nil, 1
 while arg[at] do
   local name = arg[at]:match "^%-%-(.*)$"
   if name == "help" then
@@ -39,14 +39,14 @@ while arg[at] do
     options[name] = arg[at + 1] and KNOWN[name](arg[at + 1])
     if options[name] == nil then stop("--%s needs a value; --help shows which", name) end
     at = at + 1
-  elseif folder then
+  elseif path then
     stop("'%s' is a second model; --help shows the options", arg[at])
   else
-    folder = arg[at]
+    path = arg[at]
   end
   at = at + 1
 end
-if not folder then stop "the path of a model is missing; --help shows what to write" end
+if not path then stop "the model is missing: a GGUF file or a folder; --help shows all options" end
 
 -- ---- The model and the chat ---------------------------------------------------------------------
 
@@ -55,11 +55,10 @@ local function checked(value, problem)
   return value
 end
 
-local model = checked(require("heed.models").load(folder))
-local tok = model.tokenizer or checked(nil, model.tokenizer_problem or ("'%s' has no tokenizer"):format(folder))
-if not tok.chat_template then
-  stop("'%s' has no chat template; models without one continue a text, but hold no chats", folder)
-end
+local model = checked(require("heed.models").load(path))
+local tok = model.tokenizer
+if not tok then stop("'%s': %s", path, model.tokenizer_problem or "no tokenizer belongs to the model") end
+if not tok.chat_template then stop("'%s' has no chat template: it is not a model for chats", path) end
 if options.dtype then model:to(options.dtype) end
 local context = model.config.max_position_embeddings
 local stop_ids = model.config.stop_tokens or { tok.eos_token_id }
@@ -119,16 +118,9 @@ local function answer()
     messages[#messages] = nil
     return
   end
-  -- Memory for the whole context takes longer to get than a short prompt to read: the cache doubles when it must.
-  local needed = math.min(#ids + options.tokens, context)
-  if not cache or cache.capacity < needed then
-    local capacity = 1024
-    while capacity < needed do capacity = 2 * capacity end
-    if cache then cache:release() end
-    cache, held = model:new_cache { capacity = math.min(capacity, context) }, {}
-  end
   local same = 0
   while same < #held and same < #ids - 1 and held[same + 1] == ids[same + 1] do same = same + 1 end
+  cache = cache or model:new_cache()
   cache:truncate(same)
   held = {}
   for i = 1, same do held[i] = ids[i] end

@@ -1,16 +1,12 @@
--- A character in a game speaks: a model generates its lines in slices of 2 ms in each of sixty frames a second.
+-- A character in a game speaks: a model generates its line in slices of 2 ms in each of sixty frames a second.
 --   heed npc.lua [FRAMES] [MODEL]   (300, and the tests' small Llama, whose words have no meaning)
--- MODEL is a .gguf file or a folder, such as those that `make model NAME=SmolLM2-135M-Instruct` fetches.
+-- MODEL: a folder or a GGUF file with a tokenizer and a chat template, such as that of
+-- make model NAME=SmolLM2-135M-Instruct.
 local heed = require "heed"
 
 local FRAME, GAME, SLICE = 1 / 60, 0.006, 0.002 -- seconds: a frame, the game's own work in it, the character's share
-local PERSONA = "You are a gruff lighthouse keeper in a game. You answer in one short sentence."
-local QUESTIONS = { "Where is the key?", "Have you seen a ship tonight?", "Why is the lamp dark?" }
-
 local frames = tonumber(arg and arg[1] or 300)
 if not frames or frames < 1 or frames % 1 ~= 0 then error("npc: frames must be a number from 1 up", 0) end
-
--- ---- Before the game begins: the model, and what the player will say, as ids --------------------
 
 local top = arg[0]:match "^(.*/)scripts/examples/[^/]*$" or ""
 local model, problem
@@ -24,36 +20,8 @@ else
 end
 if not model then error("npc: " .. problem, 0) end
 local tok = model.tokenizer
-if arg[2] and not (tok and tok.chat_template) then
-  error(("npc: '%s' has no tokenizer with a chat template"):format(arg[2]), 0)
-end
-
-local prompts = {}
-for i, question in ipairs(QUESTIONS) do
-  if tok then
-    local messages = { { role = "system", content = PERSONA }, { role = "user", content = question } }
-    prompts[i] = tok:apply_chat_template(messages, { add_generation_prompt = true, tokenize = true })
-  else -- the tests' model has printable ASCII characters as its first tokens
-    prompts[i] = {}
-    for at, byte in ipairs { question:byte(1, -1) } do prompts[i][at] = byte - 31 end
-  end
-end
-
--- ---- The character ------------------------------------------------------------------------------
-
-local words, lines, tokens = {}, 0, 0
-
---- Begins the answer to the next question.
-local function speak()
-  local text = tok and require("heed.tokenizers.stream")(tok)
-  words = {}
-  return model:generate_steps(prompts[lines % #prompts + 1], {
-    max_new_tokens = 24, temperature = 0.8, min_p = 0.05, generator = heed.Generator(lines + 1),
-    on_token = function(id)
-      tokens = tokens + 1
-      words[#words + 1] = text and text:add(id) or not text and (id <= 95 and string.char(id + 31) or "·") or nil
-    end,
-  })
+if arg[2] and not model.chat_template then
+  error("npc: the model has no chat template: " .. (model.tokenizer_problem or "give a model for chats"), 0)
 end
 
 -- Represents the game's own work and the wait for the next frame (Lua cannot sleep).
@@ -61,9 +29,34 @@ local function work_until(moment)
   while heed.clock() < moment do end
 end
 
--- ---- The game -----------------------------------------------------------------------------------
+-- What the player says, as ids; and the text of the character's ids. The tests' model has no tokenizer: its first tokens
+-- are the printable ASCII characters.
+local QUESTION, heard = "Where is the key?", {}
+if tok then
+  heard = tok:apply_chat_template({
+    { role = "system", content = "You are an old innkeeper. Answer in one short sentence." },
+    { role = "user", content = QUESTION },
+  }, { add_generation_prompt = true, tokenize = true })
+else
+  for i, byte in ipairs { QUESTION:byte(1, -1) } do heard[i] = byte - 31 end
+end
+local function decoder()
+  if tok then return tok:decoder { skip_special_tokens = true } end
+  return { add = function(_, id) return id <= 95 and string.char(id + 31) or "·" end }
+end
 
-local said
+local words, said, sentences, tokens = {}, nil, 0, 0
+local function speak()
+  local pieces = decoder()
+  return model:generate_steps(heard, {
+    max_new_tokens = 24, temperature = 0.8, min_p = 0.05, generator = heed.Generator(sentences + 1),
+    on_token = function(id)
+      tokens = tokens + 1
+      words[#words + 1] = pieces:add(id)
+    end,
+  })
+end
+
 local speech = speak()
 local worst, worst_slice, late = 0, 0, 0
 local start = heed.clock()
@@ -72,7 +65,7 @@ for frame = 1, frames do
   work_until(frame_start + GAME)
   local slice_start = heed.clock()
   if speech:advance(SLICE * 1000) then -- the line is complete; the character thinks of another one
-    said, lines = table.concat(words), lines + 1
+    said, sentences, words = table.concat(words), sentences + 1, {}
     speech = speak()
   end
   local now = heed.clock()
@@ -84,6 +77,6 @@ end
 local seconds = heed.clock() - start
 print(("%d frames in %.2f s; the game and its slice took %.2f ms in the worst one, of %.2f; %d were late"):format(
   frames, seconds, worst * 1000, FRAME * 1000, late))
-print(("%d tokens, %d whole lines, %.1f tokens a second; the worst slice took %.2f ms, of %.0f"):format(tokens, lines,
+print(("%d tokens, %d whole lines, %.1f tokens a second; the worst slice took %.2f ms, of %.0f"):format(tokens, sentences,
   tokens / seconds, worst_slice * 1000, SLICE * 1000))
 if said then print("the last line: " .. said) end
