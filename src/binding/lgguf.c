@@ -38,8 +38,8 @@ static void push_value(lua_State *L, heed_context *ctx, const heed_gguf_value *v
   }
 }
 
-/* metadata(archive, longest = all): a table of the values by key, and one of the types that numbers have, those
- * of a list for its elements; lists with more elements than `longest` are left out */
+/* metadata(archive, longest = all): a table of the values by key, and one of the types that numbers have,
+ * those of a list for its elements; lists with more elements than `longest` are left out */
 static int metadata_of_archive(lua_State *L) {
   unsigned pushed = 0;
   const char *key;
