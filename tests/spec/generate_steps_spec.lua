@@ -123,7 +123,7 @@ describe("generate_steps", function()
     local steps = m:generate_steps(prompt(150), { max_new_tokens = 1, ms = 0 })
     count(steps)
     hook:remove()
-    assert.same({ 64, 64, 22 }, lengths)
+    assert.same({ 32, 32, 32, 32, 22 }, lengths)
     assert.same((m:generate(prompt(150), { max_new_tokens = 1 })), steps.result)
   end)
 

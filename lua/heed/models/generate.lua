@@ -166,7 +166,7 @@ local function trains(model)
 end
 
 -- In slices of time: the elements of the widest tensor of a pass over a prompt, and the fewest rows of one.
-local PASS, LEAST_ROWS = 2 ^ 20, 16
+local PASS, LEAST_ROWS = 2 ^ 19, 16
 
 -- ---- Generating ---------------------------------------------------------------------------------
 
