@@ -1463,8 +1463,9 @@ HEED_CALL heed_module_forward(heed_module *m, const heed_tensor *x, const heed_f
  */
 typedef struct heed_steps heed_steps;
 
-/** m is a MultiHeadAttention, a SelfAttention, or a CausalAttention with its softmax over the keys. x and
- * options as for heed_module_forward; need_weights: with taps. Errors: those of heed_module_forward. */
+/** m is a MultiHeadAttention, a SelfAttention, a CausalAttention with its softmax over the keys, or a Linear
+ * (with a weight of any dtype). x and options as for heed_module_forward; need_weights: with taps. Errors:
+ * those of heed_module_forward. */
 HEED_CALL heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                          bool need_weights, heed_steps **out);
 /** Continues for that many seconds and about 0.1 ms more, or until all is *done; at least one small piece of

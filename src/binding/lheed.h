@@ -39,6 +39,7 @@ typedef struct lheed_state {
   lua_Alloc allocate;    /* the Lua state's */
   void *allocate_user;
   size_t stepped_at;          /* bytes in use when the collector last made a step for tensors */
+  bool sliced;                /* a slice of time runs: the collector makes small steps */
   uint64_t hash_key[2];       /* of this state's tables of foreign strings */
   uint64_t pairs;             /* see lheed_box */
   lua_State *running;         /* calls heed_module_forward; NULL: none does (lown.c) */

@@ -43,6 +43,19 @@ static void assert_same(const heed_tensor *a, const heed_tensor *b) {
   assert_memory_equal(heed_tensor_data(a), heed_tensor_data(b), (size_t)heed_tensor_numel(a) * sizeof(float));
 }
 
+/* Runs the pass to its end, compares its result, and frees both. */
+static void finish(heed_steps *s, heed_tensor *whole) {
+  heed_tensor *y = NULL;
+  bool done = false;
+  assert_ok(heed_steps_advance(s, INFINITY, &done));
+  assert_true(done);
+  assert_ok(heed_steps_result(s, &y, NULL));
+  assert_same(whole, y);
+  heed_steps_free(s);
+  heed_tensor_free(y);
+  heed_tensor_free(whole);
+}
+
 static void slices_of_zero_seconds_make_progress(void **state) {
   test_context *t = *state;
   for (int64_t threads = 1; threads <= 3; threads++) {
@@ -135,7 +148,7 @@ static void after_a_deadline_is_removed_the_pass_continues(void **state) {
 
 static void invalid_arguments_are_refused_with_a_message(void **state) {
   test_context *t = *state;
-  heed_module *m = module(t->ctx, 0), *linear = NULL;
+  heed_module *m = module(t->ctx, 0), *norm = NULL;
   heed_tensor *x = tokens(t->ctx), *y = NULL;
   heed_steps *s = NULL;
   bool done = false;
@@ -144,10 +157,10 @@ static void invalid_arguments_are_refused_with_a_message(void **state) {
   assert_fails(t->ctx, heed_steps_new(m, NULL, NULL, false, &s), HEED_ARGUMENT, "steps: x is missing (NULL)");
   assert_fails(t->ctx, heed_steps_new(m, x, NULL, false, NULL), HEED_ARGUMENT,
                "steps: out is missing (NULL)");
-  assert_ok(heed_linear_new(t->ctx, NULL, D, D, true, &linear));
-  assert_fails(t->ctx, heed_steps_new(linear, x, NULL, false, &s), HEED_ARGUMENT,
-               "steps: the module is a Linear; it must be a MultiHeadAttention, a SelfAttention or a "
-               "CausalAttention");
+  assert_ok(heed_layer_norm_new(t->ctx, 1, (const int64_t[]){D}, 1e-5, true, false, &norm));
+  assert_fails(t->ctx, heed_steps_new(norm, x, NULL, false, &s), HEED_ARGUMENT,
+               "steps: the module is a LayerNorm; it must be a MultiHeadAttention, a SelfAttention, a "
+               "CausalAttention or a Linear");
   assert_null(s);
   assert_int_equal(heed_steps_advance(NULL, 0, &done), HEED_ARGUMENT);
   assert_int_equal(heed_steps_result(NULL, &y, NULL), HEED_ARGUMENT);
@@ -165,7 +178,7 @@ static void invalid_arguments_are_refused_with_a_message(void **state) {
   heed_steps_free(s);
   heed_tensor_free(x);
   heed_module_release(m);
-  heed_module_release(linear);
+  heed_module_release(norm);
 }
 
 static void a_pass_outlives_its_context_as_tensors_do(void **state) {
@@ -233,6 +246,71 @@ static heed_status use_all(heed_context *ctx) {
   return use(ctx, true);
 }
 
+/* A product of x, whose rows are not contiguous, with a weight of this dtype. */
+static heed_status use_product(heed_context *ctx, heed_dtype dtype, bool to_the_end) {
+  heed_module *m = NULL;
+  heed_tensor *x = NULL, *rows = NULL, *y = NULL;
+  heed_steps *s = NULL;
+  bool done = false;
+  heed_status status = heed_linear_new(ctx, NULL, 256, 640, true, &m);
+  if (status == HEED_OK) status = heed_module_to(m, dtype);
+  if (status == HEED_OK) status = heed_normal(ctx, NULL, 0, 1, 2, (const int64_t[]){256, N}, &x);
+  if (status == HEED_OK) status = heed_transpose(ctx, x, 1, 2, &rows);
+  if (status == HEED_OK) status = heed_steps_new(m, rows, NULL, false, &s);
+  while (status == HEED_OK && !done) {
+    status = heed_steps_advance(s, 0, &done);
+    if (!to_the_end) break;
+  }
+  if (status == HEED_OK && done) status = heed_steps_result(s, &y, NULL);
+  heed_steps_free(s);
+  heed_tensor_free(x);
+  heed_tensor_free(rows);
+  heed_tensor_free(y);
+  heed_module_release(m);
+  return status;
+}
+
+#define PRODUCT(dtype)                                                                                       \
+  static heed_status product_in_##dtype(heed_context *ctx) {                                                 \
+    const heed_status status = use_product(ctx, HEED_##dtype, false);                                        \
+    return status == HEED_OK ? use_product(ctx, HEED_##dtype, true) : status;                                \
+  }
+PRODUCT(FLOAT32)
+PRODUCT(BFLOAT16)
+PRODUCT(INT8)
+PRODUCT(Q8_0)
+#undef PRODUCT
+
+static void products_survive_failing_allocations(void **state) {
+  (void)state;
+  survives_every_failing_allocation(product_in_FLOAT32);
+  survives_every_failing_allocation(product_in_BFLOAT16);
+  survives_every_failing_allocation(product_in_INT8);
+  survives_every_failing_allocation(product_in_Q8_0);
+}
+
+static void a_cancelled_product_can_be_continued(void **state) {
+  test_context *t = *state;
+  heed_module *m = NULL;
+  heed_tensor *x = tokens(t->ctx), *whole = NULL;
+  heed_steps *s = NULL;
+  bool done = false;
+  int64_t before, now, total;
+  assert_ok(heed_linear_new(t->ctx, NULL, D, 2048, true, &m));
+  assert_ok(heed_module_forward(m, x, NULL, &whole, NULL));
+  assert_ok(heed_steps_new(m, x, NULL, false, &s));
+  heed_cancel(t->ctx);
+  assert_fails(t->ctx, heed_steps_advance(s, INFINITY, &done), HEED_CANCELLED,
+               "steps: cancelled by heed_cancel");
+  heed_steps_progress(s, &before, &total);
+  assert_ok(heed_steps_advance(s, 0, &done));
+  heed_steps_progress(s, &now, &total);
+  assert_true(!done && now > before && now < total);
+  finish(s, whole);
+  heed_tensor_free(x);
+  heed_module_release(m);
+}
+
 static void passes_survive_failing_allocations(void **state) {
   (void)state;
   survives_every_failing_allocation(use_in_part);
@@ -250,7 +328,7 @@ static void a_pass_keeps_the_parts_that_it_began_with(void **state) {
   static const char *const names[] = {"W_query", "W_key", "W_value", "q_norm", "k_norm", "out_proj"};
   test_context *t = *state;
   heed_module *m = normed_module(t->ctx), *other = normed_module(t->ctx);
-  heed_tensor *x = tokens(t->ctx), *whole = NULL, *y = NULL;
+  heed_tensor *x = tokens(t->ctx), *whole = NULL;
   heed_steps *s = NULL;
   bool done = false;
   assert_ok(heed_module_forward(m, x, NULL, &whole, NULL));
@@ -258,14 +336,8 @@ static void a_pass_keeps_the_parts_that_it_began_with(void **state) {
   assert_ok(heed_steps_advance(s, 0, &done));
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     assert_ok(heed_module_set_module(m, names[i], part(other, names[i])));
-  assert_ok(heed_steps_advance(s, INFINITY, &done));
-  assert_true(done);
-  assert_ok(heed_steps_result(s, &y, NULL));
-  assert_same(whole, y);
-  heed_steps_free(s);
+  finish(s, whole);
   heed_tensor_free(x);
-  heed_tensor_free(y);
-  heed_tensor_free(whole);
   heed_module_release(other);
   heed_module_release(m);
 }
@@ -278,7 +350,9 @@ int main(void) {
       TEST(invalid_arguments_are_refused_with_a_message),
       TEST(a_pass_keeps_the_parts_that_it_began_with),
       cmocka_unit_test(a_pass_outlives_its_context_as_tensors_do),
+      TEST(a_cancelled_product_can_be_continued),
       cmocka_unit_test(passes_survive_failing_allocations),
+      cmocka_unit_test(products_survive_failing_allocations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,6 +75,180 @@ for _, kind in ipairs { "gpt2", "llama" } do
   end)
 end
 
+describe("generate_steps", function()
+  -- A Llama whose products are long enough to be divided.
+  local function wide(more)
+    heed.manual_seed(4)
+    local c = { vocab_size = 3000, hidden_size = 128, intermediate_size = 512, num_hidden_layers = 2,
+      num_attention_heads = 4, num_key_value_heads = 2, max_position_embeddings = 512 }
+    for name, value in pairs(more or {}) do c[name] = value end
+    return require("heed.models.llama")(c):eval()
+  end
+
+  local function count(steps)
+    local slices = 0
+    while not steps:advance() do slices = slices + 1 end
+    return slices
+  end
+
+  local function prompt(n)
+    local ids = {}
+    for i = 1, n do ids[i] = i * 17 % 2999 + 1 end
+    return ids
+  end
+
+  --- A model, and a cache with some tokens.
+  local function begun()
+    local m = wide()
+    return m, (select(2, m:generate(prompt(50), { max_new_tokens = 2, capacity = 400 })))
+  end
+
+  for _, dtype in ipairs { "float32", "int8", "q8_0" } do
+    it("ends slices within products and attention, with the bits of generate: " .. dtype, function()
+      local m = wide():to(dtype)
+      local want, cache = m:generate(prompt(200), { max_new_tokens = 3 })
+      local steps = m:generate_steps(prompt(200), { max_new_tokens = 3, ms = 0 })
+      assert.is_true(count(steps) > 300)
+      assert.same(want, steps.result)
+      -- all that is computed from the two caches has the same bits
+      local y, other = m({ 5 }, { cache = cache }), m({ 5 }, { cache = steps.cache })
+      assert.equal(y:to_string(), other:to_string())
+    end)
+  end
+
+  it("reads a long prompt of a wide model in several passes", function()
+    local m = wide { intermediate_size = 2 ^ 14, num_hidden_layers = 1 }
+    local lengths = {}
+    local hook = m.layers[1].norm:register_forward_hook(function(_, x) lengths[#lengths + 1] = x.shape[1] end)
+    local steps = m:generate_steps(prompt(150), { max_new_tokens = 1, ms = 0 })
+    count(steps)
+    hook:remove()
+    assert.same({ 32, 32, 32, 32, 22 }, lengths)
+    assert.same((m:generate(prompt(150), { max_new_tokens = 1 })), steps.result)
+  end)
+
+  it("interleaves two generations of one model with two caches", function()
+    local m = wide()
+    local a, b = prompt(90), prompt(120)
+    local one, other = m:generate_steps(a, { max_new_tokens = 4, ms = 0 }),
+      m:generate_steps(b, { max_new_tokens = 4, ms = 0 })
+    repeat
+      local first, second = one:advance(), other:advance()
+    until first and second
+    assert.same((m:generate(a, { max_new_tokens = 4 })), one.result)
+    assert.same((m:generate(b, { max_new_tokens = 4 })), other.result)
+  end)
+
+  it("refuses to go on where the cache was used by another call", function()
+    local m = wide()
+    local _, cache = m:generate(prompt(90), { max_new_tokens = 2, capacity = 400 })
+    local steps = m:generate_steps(prompt(60), { cache = cache, max_new_tokens = 4, ms = 0 })
+    for _ = 1, 30 do steps:advance() end
+    m:generate({ 9 }, { cache = cache, max_new_tokens = 2 })
+    assert.error_matches(function() count(steps) end, "cache was used by another call")
+    assert.error_matches(function() steps:advance() end, "an earlier slice has failed")
+  end)
+
+  it("raises what on_token raises, and keeps the tokens before it", function()
+    local m, cache = begun()
+    local before, seen = cache.length, 0
+    local steps = m:generate_steps({ 7 }, { cache = cache, max_new_tokens = 6, ms = 0, on_token = function()
+      seen = seen + 1
+      if seen == 3 then error("enough", 0) end
+    end })
+    assert.error_matches(function() count(steps) end, "^enough$")
+    assert.equal(before + 3, cache.length)
+    assert.equal(1, #m:generate({ 7 }, { cache = cache, max_new_tokens = 1 }))
+  end)
+
+  it("may be dropped halfway without a release, and by <close>", function()
+    local m, cache = begun()
+    local want = m:generate({ 7 }, { cache = cache:clone(), max_new_tokens = 3 })
+    do
+      local steps = m:generate_steps({ 7 }, { cache = cache, max_new_tokens = 3, ms = 0 })
+      for _ = 1, 20 do steps:advance() end
+      getmetatable(steps).__close(steps)
+      steps = m:generate_steps({ 7 }, { cache = cache, max_new_tokens = 3, ms = 0 })
+      for _ = 1, 20 do steps:advance() end
+      steps = nil -- luacheck: ignore 311
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.same(want, (m:generate({ 7 }, { cache = cache, max_new_tokens = 3 })))
+  end)
+
+  it("ends at limits.memory, and leaves the cache as it was", function()
+    local m, cache = begun()
+    local before = cache.length
+    local steps = m:generate_steps(prompt(100), { cache = cache, max_new_tokens = 3, ms = 0 })
+    collectgarbage()
+    heed.limit { memory = heed.info().memory_in_use + 2 ^ 12 }
+    local fine, message = pcall(count, steps)
+    heed.limit { memory = math.huge }
+    assert.is_false(fine)
+    assert.truthy(tostring(message):find "memory", tostring(message))
+    assert.equal(before, cache.length)
+  end)
+
+  it("ends at limits.seconds, and leaves the cache as it was", function()
+    local m, cache = begun()
+    local before = cache.length
+    local steps = m:generate_steps(prompt(100), { cache = cache, max_new_tokens = 3, ms = 0 })
+    for _ = 1, 20 do steps:advance() end
+    heed.limit { seconds = 1e-9 }
+    local fine, message = pcall(steps.advance, steps)
+    heed.limit { seconds = math.huge }
+    assert.is_false(fine)
+    assert.truthy(tostring(message):find("time limit exceeded", 1, true), tostring(message))
+    assert.equal(before, cache.length)
+    assert.error_matches(function() steps:advance() end, "an earlier slice has failed")
+  end)
+
+  it("advances within a coroutine of the script", function()
+    local m = wide()
+    local want = m:generate(prompt(90), { max_new_tokens = 3 })
+    local slices = 0
+    local run = coroutine.wrap(function()
+      local steps = m:generate_steps(prompt(90), { max_new_tokens = 3, ms = 0 })
+      while not steps:advance() do coroutine.yield() end
+      return steps.result
+    end)
+    local found
+    repeat
+      found = run()
+      slices = slices + 1
+    until found
+    assert.is_true(slices > 50)
+    assert.same(want, found)
+  end)
+
+  it("advances within on_token of another, and refuses to advance itself", function()
+    local m = wide()
+    local inner, outer, message = m:generate_steps(prompt(90), { max_new_tokens = 3, ms = 0 }), nil, nil
+    outer = m:generate_steps(prompt(60), { max_new_tokens = 4, ms = 0, on_token = function()
+      inner:advance(1e6)
+      message = select(2, pcall(outer.advance, outer))
+    end })
+    assert.is_true(count(outer) > 100)
+    assert.is_true(inner.finished)
+    assert.truthy(tostring(message):find("a slice of these steps is running", 1, true), tostring(message))
+    assert.same((m:generate(prompt(90), { max_new_tokens = 3 })), inner.result)
+    assert.same((m:generate(prompt(60), { max_new_tokens = 4 })), outer.result)
+  end)
+
+  it("calls hooks and listeners within slices", function()
+    local m, calls = wide(), 0
+    local hook = m.layers[1].attention:register_forward_hook(function() calls = calls + 1 end)
+    local other = m.layers[2].gate:register_forward_hook(function() calls = calls + 1 end)
+    local steps = m:generate_steps(prompt(100), { max_new_tokens = 2, ms = 0 })
+    count(steps)
+    hook:remove()
+    other:remove()
+    assert.equal(4, calls)
+    assert.same((m:generate(prompt(100), { max_new_tokens = 2 })), steps.result)
+  end)
+end)
+
 describe("sampling", function()
   local m, prompt
   before_each(function() m, prompt = cases.load "llama", { 5, 17, 9 } end)

@@ -139,6 +139,41 @@ describe("a forward pass in time slices is bit-identical to a single call", func
   end)
 end)
 
+describe("a product in time slices is bit-identical to a single call", function()
+  before_each(function() heed.manual_seed(1) end)
+  after_each(function() heed.set_num_threads(1) end)
+
+  for _, dtype in ipairs { "float32", "bfloat16", "float16", "int8", "q8_0" } do
+    it("for a Linear in " .. dtype, function()
+      for _, bias in ipairs { true, false } do
+        local m = nn.Linear(256, 320, bias):to(dtype)
+        for _, shape in ipairs { { 256 }, { 1, 256 }, { 2, 7, 256 }, { 0, 256 } } do compare(m, heed.rand(shape)) end
+        for _, ms in ipairs { 0, 0.2, math.huge } do compare(m, heed.rand(700, 256), nil, ms) end
+      end
+    end)
+  end
+
+  it("with several threads, and has several slices", function()
+    heed.set_num_threads(3)
+    for _, dtype in ipairs { "float32", "int8" } do
+      assert.is_true(compare(nn.Linear(512, 4096):to(dtype), heed.rand(300, 512)) > 10)
+    end
+  end)
+
+  it("if the Linear is changed and released in between", function()
+    local m, x = nn.Linear(512, 2048), heed.rand(300, 512)
+    local y = m(x):to_string()
+    local steps = m:steps(x, { ms = 0 })
+    steps()
+    m.weight = heed.zeros(2048, 512)
+    m:to "bfloat16"
+    m, x = nil, x:release() -- luacheck: ignore 311
+    collectgarbage()
+    for _ in steps do collectgarbage "step" end
+    assert.equal(y, steps.result:to_string())
+  end)
+end)
+
 describe("the steps of a forward pass", function()
   local m, x
   before_each(function()
@@ -292,8 +327,10 @@ describe("the steps of a forward pass", function()
     for _, wrong in ipairs {
       { "steps: there is no option 'milliseconds'", function() m:steps(x, { milliseconds = 2 }) end },
       { "MultiHeadAttention: x is [2, 255]", function() m:steps(heed.rand(2, 255)) end },
-      { "steps: the module is a Linear; it must be a MultiHeadAttention, a SelfAttention or a CausalAttention",
-        function() nn.Linear(2, 2):steps(heed.rand(2, 2)) end },
+      { "steps: the module is a LayerNorm; it must be a MultiHeadAttention, a SelfAttention, a CausalAttention or a "
+          .. "Linear", function() nn.LayerNorm(2):steps(heed.rand(2, 2)) end },
+      { "Linear: x is [2, 3] and weight is [2, 2]", function() nn.Linear(2, 2):steps(heed.rand(2, 3)) end },
+      { "Linear: need_weights", function() nn.Linear(2, 2):steps(heed.rand(2, 2), { need_weights = true }) end },
       { "steps: softmax_dim of the CausalAttention is 1; it must be that of the keys, -1 or 2",
         function()
           nn.CausalAttention({ d_in = 2, d_out = 2, context_length = 4, dropout = 0, softmax_dim = 1 })

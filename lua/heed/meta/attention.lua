@@ -144,7 +144,7 @@ function MultiHeadAttention:head(i) end
 function MultiHeadAttention:split() end
 
 ---A resumable forward pass in time slices: after `for done, total in steps do … end`, where `steps = m:steps(x, {ms = 2})`,
----steps.result is the output. SelfAttention and CausalAttention (with softmax over the keys) have this method, too.
+---steps.result is the output. SelfAttention, CausalAttention (with softmax over the keys) and Linear have this method, too.
 ---@param x heed.Tensor
 ---@param options? heed.StepsOptions
 ---@return heed.Steps

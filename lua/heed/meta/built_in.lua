@@ -17,6 +17,7 @@ local nn = {}
 ---@field bias? heed.Tensor [d_out]
 ---@field in_features integer
 ---@field out_features integer
+---@field steps fun(self: heed.Linear, x: heed.Tensor, options?: { ms: number? }): heed.Steps the product in time slices
 
 ---A linear layer, y = x · weightᵀ + bias: x [..., d_in] gives y [..., d_out]. Weight and bias are initialized uniformly
 ---in ±1/√d_in, with the same random numbers as PyTorch.

@@ -137,7 +137,7 @@ function Decoder:generate(ids, options) end
 ---@field ms? number milliseconds of a slice; 2 by default
 
 ---Generates in slices of time, for programs that must not wait. Nothing runs before the first slice, which also says what
----is wrong with the arguments. Until the end only the steps may use the cache. One text only is read in several passes.
+---is wrong with the arguments. Until the end only the steps may use the cache. The tokens are those of `generate`.
 ---@param ids heed.Indices|heed.Indices[]
 ---@param options? heed.GenerateStepsOptions
 ---@return heed.ModelSteps steps
@@ -154,7 +154,7 @@ function Decoder:generate_steps(ids, options) end
 ---@operator call: integer?
 local ModelSteps = {}
 
----Runs one slice. A pause comes between two operations, so that a slice is longer than its budget by at most one of them.
+---Runs one slice. It ends within long products and attention, and else between two operations.
 ---@param ms? number
 ---@return boolean complete
 function ModelSteps:advance(ms) end

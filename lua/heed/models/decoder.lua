@@ -92,7 +92,7 @@ local function logits_of(self, ids, options, cache, kept)
   elseif kept and kept < n then
     x = x:narrow(-2, n - kept + 1, kept)
   end
-  local logits, cap = slices.linear(self.lm_head, self.norm(x)), config.final_logit_softcapping
+  local logits, cap = slices.call(self.lm_head, (self.norm(x))), config.final_logit_softcapping
   if cap then logits = (logits / cap):tanh() * cap end
   if draft then caches.commit(cache, draft, added) end
   return logits, found

@@ -5,6 +5,7 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local nn = require "heed.nn"
+local call = require("heed.nn.slices").call
 local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local classifier = require "heed.models.classifier"
@@ -46,12 +47,12 @@ local function layer_class(name)
   function Layer:forward(x, options)
     local at = points_of(self)
     x = at("hook_resid_pre", x)
-    local attended, info = self.attention(x, options)
+    local attended, info = call(self.attention, x, options)
     x = at("hook_resid_mid", x + at("hook_attn_out", self.dropout(attended)))
     x = self.attention_norm(x)
-    local h = at("mlp.hook_pre", self.up(x))
+    local h = at("mlp.hook_pre", (call(self.up, x)))
     h = at("mlp.hook_post", self.activation(h))
-    x = x + at("hook_mlp_out", self.dropout(self.down(h)))
+    x = x + at("hook_mlp_out", self.dropout((call(self.down, h))))
     return at("hook_normalized_resid_post", (self.norm(at("hook_resid_post", x)))), info
   end
 

@@ -4,6 +4,7 @@
 
 local compat = require "heed.compat"
 local nn = require "heed.nn"
+local call = require("heed.nn.slices").call
 local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
@@ -57,13 +58,13 @@ local function layer_class(name)
   function Layer:forward(x, options)
     local at = points_of(self)
     x = at("hook_resid_pre", x)
-    local added, info = self.attention(self.attention_norm(x), options)
+    local added, info = call(self.attention, (self.attention_norm(x)), options)
     if self.attention_post_norm then added = self.attention_post_norm(added) end
     x = at("hook_resid_mid", x + at("hook_attn_out", added))
     local h = self.norm(x)
-    local gate = at("mlp.hook_pre", self.gate(h))
-    h = at("mlp.hook_post", self.activation(gate) * at("mlp.hook_pre_linear", self.up(h)))
-    h = self.down(h)
+    local gate = at("mlp.hook_pre", (call(self.gate, h)))
+    h = at("mlp.hook_post", self.activation(gate) * at("mlp.hook_pre_linear", (call(self.up, h))))
+    h = call(self.down, h)
     if self.post_norm then h = self.post_norm(h) end
     x = x + at("hook_mlp_out", h)
     return at("hook_resid_post", x), info

@@ -8,6 +8,7 @@ local caches = require "heed.models.cache"
 local loading = require "heed.models.loading"
 local mode = require "heed.autograd.mode"
 local slices = require "heed.nn.slices"
+local pause = slices.pause
 local options_of, copy_generator, fail = core.modules.options, core.modules.copy_generator, E.fail
 
 -- ---- Choosing a token ---------------------------------------------------------------------------
@@ -26,6 +27,7 @@ local function head_of(p, share)
   local count = 64
   while count < #p do
     local values, ids = p:topk(count)
+    pause()
     if values:sum():item() >= share then return values, ids end
     count = count * 8
   end
@@ -38,13 +40,17 @@ end
 local function drawn(logits, temperature, top_k, top_p, min_p, generator)
   local ids -- ids[i] belongs to p[i] once they are sorted, the likeliest first
   if top_k and top_k < #logits then logits, ids = logits:topk(top_k) end
+  pause()
   local p = ((logits - logits:max()) / math.max(temperature, 1e-30)):softmax(-1)
+  pause()
   if top_p and top_p < 1 then
     if not ids then p, ids = head_of(p, top_p) end
     p = p:masked_fill((p:cumsum(-1) - p):ge(top_p), 0) -- the ids before suffice
   end
   if min_p then p = p:masked_fill(p:lt(p:max():item() * min_p), 0) end
+  pause()
   local sums = p:cumsum(-1)
+  pause()
   local sum = sums[#sums]
   if sum ~= sum then fail "generate: the model's logits contain nan or inf; they have no softmax" end
   local at = sums:le(core.rand(1, { generator = generator }):item() * sum):sum():item() + 1
@@ -159,6 +165,9 @@ local function trains(model)
   return false
 end
 
+-- In slices of time: the elements of the widest tensor of a pass over a prompt, and the fewest rows of one.
+local PASS, LEAST_ROWS = 2 ^ 19, 16
+
 -- ---- Generating ---------------------------------------------------------------------------------
 
 --- The logits of the last id of each text that has new ones [b, v]; nothing is recorded. ids are [n], or [total] of
@@ -169,21 +178,18 @@ local function logits_of(model, ids, cache, lengths, begins)
   return (model(ids, options))
 end
 
---- In slices of time, reads all of a prompt [n] but the last few ids, which are returned.
+--- In slices of time, reads a long prompt [n] in passes of rows that an operation between products handles in a small
+--- part of a millisecond. Returns the ids of the last pass, which is left to the caller.
 local function read(model, ids, cache)
-  local count = slices.rows()
-  while count and count < #ids do
+  if not slices.active() then return ids end
+  local config = model.config
+  local widest = math.max(config.intermediate_size or 0, 4 * config.hidden_size)
+  local count = math.max(LEAST_ROWS, math.floor(PASS / widest))
+  while count < #ids do
     logits_of(model, ids:narrow(1, 1, count), cache, nil, true)
     ids = ids:narrow(1, count + 1, #ids - count)
-    count = slices.rows()
   end
   return ids
-end
-
---- on_token of a script, which may use models itself.
-local function outside(f, ...)
-  if slices.rows() then return slices.outside(f, ...) end
-  return f(...)
 end
 
 --- Generates up to max_new_tokens (by default 20) ids that follow ids [n]. Returns the list of new ids, whose last may
@@ -258,7 +264,7 @@ local function generate(self, progress, ids, ...)
     local rest, next_ids = {}, {}
     for row, i in ipairs(going) do
       local id = new[row]
-      local ends = on_token and outside(on_token, id, past[i] + #prompts[i] + step, i) == false or stops[id]
+      local ends = on_token and slices.outside(on_token, id, past[i] + #prompts[i] + step, i) == false or stops[id]
       added[i] = ends and 0 or 1
       if not ends then rest[#rest + 1], next_ids[#next_ids + 1] = i, id end
     end

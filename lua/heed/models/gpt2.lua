@@ -3,6 +3,7 @@
 
 local core = require "heed.core"
 local nn = require "heed.nn"
+local call = require("heed.nn.slices").call
 local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
@@ -41,11 +42,11 @@ Layer.tp_plan = { up = "colwise", down = "rowwise" }
 function Layer:forward(x, options)
   local at = points_of(self)
   x = at("hook_resid_pre", x)
-  local attended, info = self.attention(self.attention_norm(x), options)
+  local attended, info = call(self.attention, (self.attention_norm(x)), options)
   x = at("hook_resid_mid", x + at("hook_attn_out", self.dropout(attended)))
-  local h = at("mlp.hook_pre", self.up(self.norm(x)))
+  local h = at("mlp.hook_pre", (call(self.up, (self.norm(x)))))
   h = at("mlp.hook_post", self.activation(h))
-  x = x + at("hook_mlp_out", self.dropout(self.down(h)))
+  x = x + at("hook_mlp_out", self.dropout((call(self.down, h))))
   return at("hook_resid_post", x), info
 end
 

@@ -107,7 +107,7 @@ function texts.map(model, method, list, k, reduce)
   for _, item in ipairs(list) do
     E.check_cancel(method)
     local of_item, before = texts.ids(model, item)
-    local most = slices.rows() and 1 or BATCH_TOKENS -- in slices a text at a time
+    local most = slices.active() and 1 or BATCH_TOKENS -- in slices a text at a time
     if #ids > 0 and #ids + #of_item > most then finish() end
     lengths[#lengths + 1] = #of_item
     local count = #ids

@@ -1,6 +1,6 @@
 --- Work of Lua functions in slices of time: slices.new(ms, f, …) gives an object whose :advance(ms) runs f until the
---- time is used up. f runs in a coroutine, which slices.pause() leaves between two operations; outside of slices, pause
---- does nothing. Results have the bits of a call without slices, but for what slices.rows() divides.
+--- time is used up. f runs in a coroutine, which is left between two operations (slices.pause) and within the long ones
+--- (slices.call); outside of slices, these two cost a comparison. Results have the bits of a call without slices.
 
 local attached = require "heed.nn.attached"
 local compat = require "heed.compat"
@@ -9,54 +9,65 @@ local E = require "heed.nn.entries"
 local mode = require "heed.autograd.mode"
 
 local coroutine = coroutine
-local clock = core.clock
+local clock, redirected, sliced = core.clock, core.modules.redirected, core.modules.sliced
 
 local M = {}
 
-local LEAST_ROWS, MOST_ROWS = 4, 64 -- of a pass over a prompt; fewer rows read the weights too often
-local HEAD_BYTES = 2 ^ 20 -- of the weight, in a part of the product with the vocabulary
+local LONG = 2 ^ 21 -- multiply-adds, some 0.1 ms: a shorter pass is not divided
+local DIVIDED = { Linear = true, MultiHeadAttention = true, SelfAttention = true, CausalAttention = true }
 
--- The slice that runs: its thread, the time of its end, the time of the last pause, the longest time between two, and
--- the number of rows of a pass, which follows from that.
-local thread, end_at, last_at, longest, rows
+-- The thread of the slice that runs, and the time of its end.
+local thread, end_at
+
+--- Whether a slice runs this code.
+local function active() return thread ~= nil and coroutine.running() == thread end
+M.active = active
 
 --- Ends the slice if its time is used up.
 function M.pause()
-  if not thread or coroutine.running() ~= thread then return end
-  local now = clock()
-  longest, last_at = math.max(longest, now - last_at), now
-  if now >= end_at then coroutine.yield() end
-end
-
---- How many rows a pass over a prompt has: in slices as many as take a small part of one, otherwise nil.
-function M.rows()
-  return thread and coroutine.running() == thread and rows or nil
+  if thread and clock() >= end_at and active() then coroutine.yield() end
 end
 
 --- f(…) outside of the slice: for functions of a script, which may use models themselves.
 function M.outside(f, ...)
-  local before = thread
+  if not active() then return f(...) end
+  local before, until_then = thread, end_at
   thread = nil
   local results = compat.pack(pcall(f, ...))
-  thread = before
+  thread, end_at = before, until_then
+  sliced(true)
   if not results[1] then error(results[2], 0) end
   return compat.unpack(results, 2, results.n)
 end
 
---- m(x) of a Linear without hooks, the rows of its weight in several parts if they are many; the bits are the same.
-function M.linear(m, x)
-  if not M.rows() or E.record(m) or not E.is_tensor(m.weight) or m.weight.dtype == "int8" then return m(x) end
-  local weight = m.weight
-  local count = weight.shape[1]
-  local each = math.max(1, math.floor(HEAD_BYTES / (4 * weight.shape[2])))
-  if attached(m) or m.bias or count <= each then return m(x) end
-  local parts = {}
-  for first = 1, count, each do
-    local part = weight:narrow(1, first, math.min(each, count - first + 1))
-    parts[#parts + 1] = require("heed.nn.functional").linear(x, part)
-    M.pause()
+--- The multiply-adds of m(x), roughly.
+local function work_of(m, x, class, options)
+  if class == "Linear" then return x:numel() * m.weight.shape[1] end
+  local keys = options and options.cache and options.cache.length or 0
+  return x:numel() * (4 * x.shape[-1] + 2 * (keys + x.shape[-2]))
+end
+
+--- Whether a slice may end within m(x, options). Otherwise m calls Lua, or is short.
+local function is_divided(m, x, options)
+  if E.record(m) or not E.is_tensor(x) or x.ndim < 2 then return false end
+  local class = E.class_name(m)
+  if not DIVIDED[class] or class == "Linear" and attached(m) or class ~= "Linear" and redirected() then return false end
+  return work_of(m, x, class, options) >= LONG
+end
+
+--- m(x, options), as m:steps in slices. Returns what m returns.
+function M.call(m, x, options)
+  if not active() or not is_divided(m, x, options) then
+    if options == nil then return m(x) end
+    return m(x, options)
   end
-  return core.cat(parts, -1)
+  local steps = m:steps(x, options)
+  repeat
+    local done, total = steps:advance(math.max(0, end_at - clock()) * 1000)
+    if done < total then coroutine.yield() end
+  until done == total
+  if options and options.need_weights then return steps.result, steps.info end
+  return steps.result
 end
 
 -- ---- The object ---------------------------------------------------------------------------------
@@ -79,7 +90,7 @@ function M.budget(ms, method, default) return E.number(ms, default or 2, method,
 --- Begins f(progress, …) in slices of `ms` milliseconds; progress(done, total) is called by it. Nothing runs yet.
 function M.new(ms, f, ...)
   local arguments = compat.pack(...)
-  local state = { ms = ms, done = 0, total = nil, rows = 8 }
+  local state = { ms = ms, done = 0, total = nil }
   local function progress(done, total) state.done, state.total = done, total end
   local body = core.frame(f, true) -- what it calls is part of the slice, for limits.seconds
   state.thread = coroutine.create(function()
@@ -89,26 +100,18 @@ function M.new(ms, f, ...)
 end
 
 local function resume(state)
-  return compat.pack(coroutine.resume(state.thread))
-end
-
---- The rows of the next slices: an operation should take at most a quarter of one.
-local function adapt(state, seconds)
-  if longest > seconds / 2 then
-    state.rows = math.max(LEAST_ROWS, math.floor(state.rows / 2))
-  elseif longest < seconds / 8 then
-    state.rows = math.min(MOST_ROWS, state.rows * 2)
-  end
+  sliced(true)
+  local results = compat.pack(coroutine.resume(state.thread))
+  sliced(false)
+  return results
 end
 
 local function advance(state, ms)
   if state.finished then return true end
   if state.running then E.fail "advance: a slice of these steps is running" end
   if thread then E.fail "advance: steps cannot be advanced within a slice of others" end
-  local seconds = ms / 1000
   state.running = true
-  thread, last_at, longest, rows = state.thread, clock(), 0, state.rows
-  end_at = last_at + seconds
+  thread, end_at = state.thread, clock() + ms / 1000
   local fine, results = pcall(mode.run, false, nil, resume, state)
   thread, state.running = nil, false
   if not fine then error(results, 0) end -- of the mode itself
@@ -116,7 +119,6 @@ local function advance(state, ms)
     state.finished, state.failed, state.thread = true, results[2], nil
     error(results[2], 0)
   end
-  adapt(state, seconds)
   if coroutine.status(state.thread) ~= "dead" then return false end
   state.finished, state.thread = true, nil
   state.result, state.info = results[2], results[3]

@@ -1,4 +1,4 @@
-/* Resumable forward passes: all stages are begun before the first slice. */
+/* Resumable forward passes: all stages are begun before the first slice. A Linear has one product instead. */
 #include "stages.h"
 
 #include <math.h>
@@ -20,6 +20,9 @@ struct heed_steps {
   heed_attention_taps taps;
   heed_generator *source;     /* receives the new state at the end; NULL: no dropout */
   heed_generator before, own; /* its state at the beginning, and the copy that draws */
+  bool product; /* of a Linear: `linear` on `held` (x, weight, scale, bias) in place of the stages */
+  heed_tensor *held[4];
+  heed__linear_work linear;
   heed__attention_stages stages;
 };
 
@@ -31,10 +34,10 @@ static heed_context *context_of(const heed_steps *s) {
 
 static heed_status check_steps_class(const heed_module *m, const heed_tensor *x) {
   heed_scalar dim;
-  if (!m->class->staged) {
+  if (!m->class->staged && !heed__is_linear(m)) {
     return heed__fail(m->context, HEED_ARGUMENT,
-                      "%s: the module is a %s; it must be a MultiHeadAttention, a SelfAttention or a "
-                      "CausalAttention",
+                      "%s: the module is a %s; it must be a MultiHeadAttention, a SelfAttention, a "
+                      "CausalAttention or a Linear",
                       steps_name, m->class->name);
   }
   const heed_status status = heed__refuse_own(m, steps_name);
@@ -53,8 +56,28 @@ static heed_status check_steps_class(const heed_module *m, const heed_tensor *x)
                     m->class->name, (int)dim.as.integer, x->ndim);
 }
 
+/* The product keeps the operands that it began with, whatever happens to the module. */
+static heed_status begin_linear_steps(heed_steps *s, const heed_tensor *x) {
+  const heed__slot *const slots[] = {heed__module_slot(s->module, HEED__WEIGHT),
+                                     heed__module_slot(s->module, HEED__SCALE),
+                                     heed__module_slot(s->module, "bias")};
+  heed_status status = heed__tensor_from_view(s->context, steps_name, x, &s->held[0]);
+  for (int i = 0; i < 3 && status == HEED_OK; i++) {
+    if (slots[i] == NULL) continue;
+    status = heed__tensor_from_view(s->context, steps_name, slots[i]->parameter, &s->held[i + 1]);
+  }
+  if (status == HEED_OK)
+    status = heed__linear_begin(s->context, &s->linear, s->module->class->name, s->held[0], s->held[1],
+                                s->held[2], s->held[3], &s->y);
+  if (status != HEED_OK) return status;
+  s->pending = true;
+  s->total = (double)s->held[0]->numel * (double)s->held[1]->shape[0];
+  return HEED_OK;
+}
+
 static heed_status begin_steps(heed_steps *s, const heed_tensor *x, const heed_forward_options *options,
                                bool need_weights) {
+  if (s->product) return begin_linear_steps(s, x);
   heed_forward_options own = *options;
   heed_taps_wanted wanted;
   heed_status status = HEED_OK;
@@ -98,6 +121,7 @@ heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forw
   s->module = heed_module_retain(m);
   s->taps.size = sizeof s->taps;
   s->need_weights = need_weights;
+  s->product = heed__is_linear(m);
   status = begin_steps(s, x, options, need_weights);
   if (status != HEED_OK) {
     heed_steps_free(s);
@@ -107,17 +131,21 @@ heed_status heed_steps_new(heed_module *m, const heed_tensor *x, const heed_forw
   return HEED_OK;
 }
 
-/* Releases everything but the results. */
-static void end_steps(heed_steps *s, heed_status status) {
-  if (s->pending) heed__attention_stages_end(&s->stages, status);
+/* Releases everything but the results. Returns `status`, or that of storing the product. */
+static heed_status end_steps(heed_steps *s, heed_status status) {
+  if (s->pending && s->product) status = heed__linear_end(s->context, &s->linear, status);
+  if (s->pending && !s->product) heed__attention_stages_end(&s->stages, status);
   s->pending = false;
   heed_kv_cache_free(s->cache);
   s->cache = NULL;
+  for (int i = 0; i < 4; i++) heed_tensor_free(s->held[i]);
+  memset(s->held, 0, sizeof s->held);
+  return status;
 }
 
 void heed_steps_free(heed_steps *s) {
   if (s == NULL) return;
-  end_steps(s, HEED_CANCELLED);
+  (void)end_steps(s, HEED_CANCELLED);
   heed_tensor_free(s->y);
   heed_attention_taps_free(&s->taps);
   heed_module_release(s->module);
@@ -139,8 +167,9 @@ static void report_steps(heed_steps *s) {
     s->reported = all;
     return;
   }
-  const double part =
-      heed__attention_stage_work(&s->stages, s->stage) * heed__attention_stage_progress(&s->stages, s->stage);
+  const double part = s->product ? s->total * heed__linear_progress(&s->linear)
+                                 : heed__attention_stage_work(&s->stages, s->stage) *
+                                       heed__attention_stage_progress(&s->stages, s->stage);
   const int64_t now = s->total > 0 ? (int64_t)((s->work + part) / s->total * 0.99 * (double)all) : 0;
   s->reported = now > s->reported ? now : s->reported + 1;
   if (s->reported >= all) s->reported = all - 1;
@@ -159,10 +188,18 @@ static heed_status check_unchanged(const heed_steps *s) {
 /* Stores the generator's state as a forward pass would, unless other calls have drawn from it meanwhile. */
 static void finish_steps(heed_steps *s) {
   if (s->source != NULL && memcmp(s->source, &s->before, sizeof s->before) == 0) *s->source = s->own;
-  end_steps(s, HEED_OK);
+  (void)end_steps(s, HEED_OK);
+}
+
+static heed_status run_linear_steps(heed_steps *s) {
+  if (!heed__linear_run(s->context, &s->linear)) return heed__stopped(s->context, steps_name);
+  s->stage = HEED__STAGES;
+  s->failed = end_steps(s, HEED_OK);
+  return s->failed;
 }
 
 static heed_status run_slice(heed_steps *s) {
+  if (s->product) return run_linear_steps(s);
   while (s->stage < HEED__STAGES) {
     bool done = false;
     heed_status status = heed__attention_stage_run(&s->stages, s->stage, &done);
@@ -191,8 +228,7 @@ heed_status heed_steps_advance(heed_steps *s, double seconds, bool *done) {
     heed_status status = check_unchanged(s);
     if (status != HEED_OK) {
       s->failed = status;
-      end_steps(s, status);
-      return status;
+      return end_steps(s, status);
     }
     const heed__recorder *recorder = heed__pause_recording(s->context);
     heed__set_slice(s->context, heed_clock() + seconds);
