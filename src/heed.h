@@ -191,11 +191,13 @@ HEED_API int heed_num_threads(const heed_context *ctx);
  * one thread, otherwise heed's own kernel. */
 HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
-/* How linear multiplies, as in PyTorch's set_float32_matmul_precision. HIGHEST, the initial value: in
- * float32, to which low-precision weights are widened. HIGH: weights in bfloat16 and int8 are multiplied by
- * the processor's instructions for such numbers, for which x is rounded, too: to bfloat16, or to 8 bits in
- * blocks of HEED_INT8_BLOCK elements. The rounding errors of x are as large as those of the weights. MEDIUM:
- * float32 and float16 weights as well, rounded to bfloat16. */
+/* How linear and attention multiply, as in PyTorch's set_float32_matmul_precision. HIGHEST, the initial
+ * value: in float32, to which low-precision weights are widened. HIGH: weights in bfloat16, int8 and blocked
+ * dtypes are multiplied by the processor's instructions for narrow numbers, for which x is rounded, too: to
+ * bfloat16, or for int8 to 8 bits in blocks of HEED_INT8_BLOCK elements; for blocked dtypes to either.
+ * MEDIUM: float32 and float16 weights as well, rounded to bfloat16. Attention without other masks than
+ * causality, windows and lengths is computed in bfloat16, with HIGH where keys and values are bfloat16 or
+ * int8; what training and taps need, in float32. */
 #define HEED_MATMUL_PRECISION_LIST(X) X(HIGHEST, "highest") X(HIGH, "high") X(MEDIUM, "medium")
 typedef enum heed_matmul_precision {
 #define X(name, text) HEED_PRECISION_##name,

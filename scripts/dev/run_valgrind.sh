@@ -26,7 +26,7 @@ for source in tests/c/test_*.c; do
     test_attention_backward | test_attention_backward_kernels) continue ;; # as the last ones
     test_cross_entropy | test_varlen) continue ;; # millions of logits; every option on every kernel table
     test_attention_kernels | test_linear_attention_kernels | test_kernels | test_columns | test_decode) continue ;;
-    test_gemm | test_lowp | test_lowp_blocks | test_reduced | test_partial | test_parallel) continue ;;
+    test_gemm | test_lowp | test_lowp_blocks | test_reduced | test_reduced_attention | test_partial | test_parallel) continue ;;
   esac
   check "$name" "$build/test/$name"
 done

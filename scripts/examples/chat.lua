@@ -2,6 +2,7 @@
 -- cache keeps what was read, and is saved on leaving, so that a chat goes on without reading its beginning again.
 local heed = require "heed"
 local apply_chat_template = require "heed.tokenizers.chat"
+local interrupt = require "heed.interrupt"
 
 local USAGE = [[
 usage: heed chat.lua [OPTIONS] MODEL
@@ -71,8 +72,8 @@ if options.system then messages[1] = { role = "system", content = options.system
 local chat_file = options.history and options.history .. ".chat.safetensors"
 local cache_file = options.history and options.history .. ".cache.safetensors"
 
-local function exists(path)
-  local file = io.open(path, "rb")
+local function exists(name)
+  local file = io.open(name, "rb")
   if file then file:close() end
   return file ~= nil
 end
@@ -132,15 +133,17 @@ local function answer()
     io.write(piece)
     io.flush()
   end
-  local start, first = heed.clock(), nil
-  local tokens = model:generate(rest, {
+  local start, first, stopped = heed.clock(), nil, false
+  local tokens = interrupt.hold(function(pressed) return (model:generate(rest, {
     max_new_tokens = math.min(options.tokens, left or options.tokens), temperature = options.temperature,
     min_p = 0.05, generator = generator, cache = cache, stop = stop_ids,
     on_token = function(id)
       first = first or heed.clock()
       say(decoder:add(id))
+      stopped = pressed() -- Ctrl-C ends the answer and the chat; what was said is kept
+      return not stopped
     end,
-  })
+  })) end)
   say(decoder:finish())
   io.write "\n"
   messages[#messages + 1] = { role = "assistant", content = table.concat(parts) }
@@ -148,17 +151,17 @@ local function answer()
   for i = 1, #tokens - 1 do held[#held + 1] = tokens[i] end
   note("%d tokens read in %.2f s, %d written, %.1f a second", #rest, first - start, #tokens,
     (#tokens - 1) / math.max(heed.clock() - first, 1e-9))
+  save()
+  return stopped
 end
 
 local fine, problem = pcall(function()
   for line in io.lines() do
     if line == "" then break end
     messages[#messages + 1] = { role = "user", content = line }
-    answer()
+    if answer() then break end
   end
 end)
-if not fine and messages[#messages] and messages[#messages].role == "user" then messages[#messages] = nil end
-save()
 if not fine then
   io.write "\n"
   stop("%s", (tostring(problem):gsub("^.-:%d+: ", "", 1)))

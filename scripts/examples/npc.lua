@@ -29,8 +29,8 @@ local function work_until(moment)
   while heed.clock() < moment do end
 end
 
--- What the player says, as ids; and the text of the character's ids. The tests' model has no tokenizer: its first tokens
--- are the printable ASCII characters.
+-- What the player says, as ids; and the text of the character's ids. The tests' model has no tokenizer: its first
+-- tokens are the printable ASCII characters.
 local QUESTION, heard = "Where is the key?", {}
 if tok then
   heard = tok:apply_chat_template({

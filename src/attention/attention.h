@@ -143,6 +143,7 @@ typedef struct heed__attention_plan {
   const heed__kernels *kernels;
   bool empty;           /* nothing to compute */
   bool tapped;          /* maps are requested; a separate pass writes them */
+  bool reduced;         /* the kernel of attention in fewer bits computes the output */
   bool decoded;         /* `decode` computes the output */
   bool decodes_weights; /* and the only map, that of the weights */
   bool fuses_weights;   /* the attention kernel writes the only map, that of the weights */

@@ -37,7 +37,10 @@ static bool run_rows(const heed__attention_plan *p, heed__attention_task *task, 
   task->scratch = scratch;
   if (p->fuses_weights && !heed__attention_tap(task, p, head)) task->weights = NULL;
   if (*position < TAPPED) {
-    if (!p->decoded && !p->operands->maps_only && !p->kernels->attention(task, pace, position)) return false;
+    const bool attends = !p->decoded && !p->operands->maps_only;
+    if (attends &&
+        !(p->reduced ? p->kernels->reduced_attention : p->kernels->attention)(task, pace, position))
+      return false;
     if (!p->tapped) return true;
     *position = TAPPED;
   }
@@ -187,8 +190,22 @@ static size_t aligned(size_t floats) {
   return (floats + line - 1) / line * line;
 }
 
-static size_t scratch_of(const heed__kernels *kernels, const heed__attention_task *task) {
-  return aligned((kernels->attention_scratch(task) + sizeof(float) - 1) / sizeof(float));
+static size_t scratch_of(const heed__attention_plan *p, const heed__attention_task *task) {
+  const heed__kernels *k = p->kernels;
+  const size_t bytes = (p->reduced ? k->reduced_attention_scratch : k->attention_scratch)(task);
+  return aligned((bytes + sizeof(float) - 1) / sizeof(float));
+}
+
+/* Whether the context's precision, the dtypes of keys and values and the kernels ask for bfloat16. What
+ * gradients and taps need is computed in float32. */
+static bool is_reduced(const heed__attention_plan *p) {
+  const heed_matmul_precision precision = p->context->precision;
+  const heed_dtype k = p->task.k_dtype, v = p->task.v_dtype;
+  const bool stored = (k == HEED_BFLOAT16 || k == HEED_INT8) && (v == HEED_BFLOAT16 || v == HEED_INT8);
+  if (precision == HEED_PRECISION_HIGHEST || (precision == HEED_PRECISION_HIGH && !stored)) return false;
+  if (p->operands->taps || p->operands->kept || p->operands->stats || p->drops || p->slopes || p->scans)
+    return false;
+  return p->kernels->reduced_attention_scratch(&p->task) > 0;
 }
 
 static int64_t blocks_of(const heed__attention_plan *p, int64_t rows) {
@@ -242,7 +259,7 @@ static heed_status new_scratch(heed__attention_plan *p, int slots, heed__attenti
   bool fits = drawn < most && (size_t)(p->head_size + p->value_size) <
                                   most / MOST_ROWS; /* expanded tensors may be that wide */
   if (fits) {
-    p->area = scratch_of(p->kernels, &task);
+    p->area = scratch_of(p, &task);
     const size_t maps = p->tapped ? aligned(heed__attention_maps_scratch(&task)) : 0;
     if (p->area < maps) p->area = maps;
     fits = p->area <= most - drawn && p->area + drawn <= (most - HEED__ALIGNMENT) / (size_t)slots;
@@ -320,6 +337,7 @@ static heed_status divide(heed__attention_plan *p, heed__attention_scratch *scra
     const heed_status status = heed__attention_scan_begin(p, most_workers);
     if (status) return status;
   }
+  p->reduced = !small && !p->decoded && is_reduced(p);
   p->rows = rows_of_task(p, most_workers);
   p->blocks = blocks_of(p, p->rows);
   if (p->items) p->units = heed__attention_number_units(p, p->rows);

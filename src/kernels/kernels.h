@@ -108,12 +108,16 @@ typedef struct heed__lowp_task {
  *                                q = round(x · (127 / a)), a = max |x|; 0 where a < 2^-100. The sum of a
  *                                block's products is an exact int32, which is multiplied by a / 127 and then,
  *                                fused with the addition, by the scale of w, block after block
- * A row of x with nan or inf in a block gives nan with int8; otherwise they count as in float32. */
+ *   blocked                      as one or the other, which a table decides: widened and rounded to bfloat16,
+ *                                or as int8 with a sum for each group of elements that share a scale, after
+ *                                which -minimum · (a / 127 · Σ q) is added, fused
+ * A row of x with nan or inf in a block gives nan with integers; otherwise they count as in float32. */
 typedef struct heed__reduced_task {
   heed__lowp_task whole;
   void *packed;  /* reduced_bytes bytes, aligned to HEED__ALIGNMENT: x as the table's kernels read it */
   void *scratch; /* *scratch_bytes bytes; contents as in heed__attention_task */
   size_t row, rows, column, columns; /* row is a multiple of HEED__REDUCED_ROWS */
+  bool integers;                     /* blocked: as int8; the scalar kernel alone reads it */
 } heed__reduced_task;
 enum { HEED__REDUCED_ROWS = 64 };
 
@@ -263,6 +267,12 @@ typedef struct heed__rmsprop_rule {
   X(attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))          \
   X(decode, bool, (const heed__decode_task *task, const heed__pace *pace, int64_t *position))                \
   X(attention_scratch, size_t, (const heed__attention_task *task))                                           \
+  /* attention with q, k, v and the weights rounded to bfloat16 and scores, sums and softmax in float32;     \
+     int8 elements are not rounded, and their factors are applied to scores and weights. A row's result does \
+     not depend on the other rows. Scratch in bytes; 0: the table has no instructions for the task, or it    \
+     has masks other than the window, results other than out, or strided columns */                          \
+  X(reduced_attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))  \
+  X(reduced_attention_scratch, size_t, (const heed__attention_task *task))                                   \
   X(attention_backward, bool,                                                                                \
     (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
   X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \

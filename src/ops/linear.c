@@ -115,9 +115,8 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
     WORK = 1 << 24 /* multiply-adds of a slice */
   };               /* a slice's columns are a multiple of COLUMNS */
   const heed__kernels *kernels = heed__kernels_of(ctx);
-  const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8;
+  const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8 || heed__is_blocked(t->dtype);
   size_t each;
-  if (heed__is_blocked(t->dtype)) return false; /* widened to float32 in every precision */
   if (ctx->precision == HEED_PRECISION_HIGHEST || (!stored && ctx->precision == HEED_PRECISION_HIGH))
     return false;
   const size_t bytes = kernels->reduced_bytes(t, &each);

@@ -2,6 +2,7 @@
  * widening in double precision, with operands between guard pages. */
 #define _DEFAULT_SOURCE /* mmap */
 
+#include "block_weights.h"
 #include "guarded.h"
 #include "tables.h"
 
@@ -11,18 +12,6 @@
 #include "../../src/ops/ops.h"
 
 enum { MOST_ROWS = 55, MOST_COLUMNS = 67, MOST_DEPTH = 768 };
-
-/* Random bytes, of which those at the float16 numbers of the blocks are numbers around 0.01. */
-static void fill_blocks(heed_dtype dtype, uint8_t *w, size_t bytes, uint32_t seed) {
-  const size_t block = heed__block_bytes(dtype);
-  const bool two = dtype == HEED_Q4_1 || dtype == HEED_Q5_1 || dtype == HEED_Q4_K || dtype == HEED_Q5_K;
-  for (size_t i = 0; i < bytes; i++) w[i] = (uint8_t)(next_random(&seed) >> 24);
-  for (size_t i = 0; i < bytes; i += block) {
-    uint8_t *const number = w + i + (dtype == HEED_Q6_K ? 208 : 0);
-    number[1] = (uint8_t)(0x20 | (number[1] & 0x83)); /* ±2^-7 … */
-    if (two) number[3] = (uint8_t)(0x20 | (number[3] & 0x83));
-  }
-}
 
 static void check_product(heed_context *ctx, heed_dtype dtype, size_t m, size_t n, size_t k, bool at_end) {
   static float whole[MOST_ROWS * MOST_COLUMNS];

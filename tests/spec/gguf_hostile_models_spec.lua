@@ -14,7 +14,7 @@ describe("a GGUF file that cannot be a model", function()
     { "llama.vocab_size", "uint32", 4 },
   }
 
-  --- The message for a file with GOOD and the pairs `other` and `further` (or nil), which replace those of the same key.
+  --- The message for a file with GOOD and the pairs `other` and `further` (or nil), which replace those of their keys.
   local function problem(other, further)
     local list, replaced = { pair("general.architecture", "string", "llama") }, {}
     for _, each in ipairs { other, further } do
@@ -55,7 +55,9 @@ describe("a GGUF file that cannot be a model", function()
     for _, kind in ipairs { "yarn", "linear" } do
       local type_of = { "llama.rope.scaling.type", "string", kind }
       for _, key in ipairs { "factor", "attn_factor", "original_context_length" } do
-        for _, value in ipairs { 0 / 0, 1 / 0, 0, -1 } do problem(type_of, { "llama.rope.scaling." .. key, "float32", value }) end
+        for _, value in ipairs { 0 / 0, 1 / 0, 0, -1 } do
+          problem(type_of, { "llama.rope.scaling." .. key, "float32", value })
+        end
         problem(type_of, { "llama.rope.scaling." .. key, "string", "big" })
         problem(type_of, { "llama.rope.scaling." .. key, "array", { "int32", 1 } })
       end

@@ -307,7 +307,7 @@ describe("Tensors in blocks", function()
     end
   end)
 
-  it("are widened to float32 in every precision of products", function()
+  it("are multiplied in fewer bits on request, within the rounding of x", function()
     local before = heed.get_matmul_precision()
     for _, kind in ipairs(KINDS) do
       local x = heed.randn(40, state[kind]:size(2))
@@ -316,7 +316,8 @@ describe("Tensors in blocks", function()
         heed.set_matmul_precision(precision)
         local got = heed.linear(x, state[kind])
         heed.set_matmul_precision(before)
-        assert.is_true(heed.equal(wanted, got), kind .. " " .. precision)
+        local error = ((got - wanted):square():mean() / wanted:square():mean()):sqrt():item()
+        assert.is_true(error < 1e-2, kind .. " " .. precision)
       end
     end
   end)

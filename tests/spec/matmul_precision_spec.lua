@@ -101,6 +101,45 @@ describe("heed.set_matmul_precision", function()
     heed.set_grad_enabled(false)
   end)
 
+  -- Each weight of a key is rounded to 8 bits; float32 operands, too.
+  it("attends in bfloat16: keys and values stored in bfloat16 or int8, with medium all", function()
+    local q, k, v = heed.randn(1, 4, 70, 40), heed.randn(1, 2, 90, 40), heed.randn(1, 2, 90, 24)
+    for _, dtype in ipairs { "float32", "float16", "bfloat16" } do
+      local options = { is_causal = true }
+      local exact = heed.scaled_dot_product_attention(q, k:to(dtype), v:to(dtype), options)
+      for _, name in ipairs { "high", "medium" } do
+        heed.set_matmul_precision(name)
+        local got = heed.scaled_dot_product_attention(q, k:to(dtype), v:to(dtype), options)
+        local changes = narrow[heed.info().kernels] == "both" and (dtype == "bfloat16" or name == "medium")
+        heed.set_matmul_precision "highest"
+        assert.is_true(error_of(got, exact) <= (changes and 5e-3 or 0), dtype .. " " .. name)
+        assert.equal(not changes, heed.equal(got, exact), dtype .. " " .. name)
+      end
+    end
+  end)
+
+  it("attends with caches in bfloat16 and int8 in these types, whole and in slices", function()
+    local mha = nn.MultiHeadAttention(32, 32, 64, 0, 2)
+    local tokens = heed.randn(1, 64, 32)
+    for _, dtype in ipairs { "bfloat16", "int8" } do
+      local function prefill(name)
+        local cache = mha:new_cache { capacity = 64, dtype = dtype }
+        mha(tokens:narrow(2, 1, 24), { cache = cache })
+        heed.set_matmul_precision(name)
+        local out = mha(tokens:narrow(2, 25, 40), { cache = cache })
+        heed.set_matmul_precision "highest"
+        return out
+      end
+      local exact, got = prefill "highest", prefill "high"
+      assert.is_true(error_of(got, exact) <= (has "bfloat16" and 5e-3 or 0), dtype)
+      assert.equal(not has "bfloat16", heed.equal(got, exact), dtype)
+    end
+    heed.set_matmul_precision "medium"
+    local wanted, steps = mha(tokens), mha:steps(tokens, { ms = 0 })
+    for _ in steps do end
+    assert.is_true(heed.equal(wanted, steps.result))
+  end)
+
   it("makes a row with nan or inf nan with int8 weights, and no other", function()
     if not has "int8" then return end
     layer:to "int8"

@@ -254,8 +254,8 @@ local function divisors_of(rope, head_dim)
   return core.tensor(list)
 end
 
---- Adds to `metadata` and `state` what gguf.config reads: the settings c of a model, and the divisors. What has no place
---- there is left out.
+--- Adds to `metadata` and `state` what gguf.config reads: the settings c of a model, and the divisors. What has no
+--- place there is left out.
 function gguf.describe(about, c, metadata, state)
   local name = BY_TYPE[about.types[1]]
   local own = ARCHITECTURES[name]

@@ -1,4 +1,4 @@
-/* The kernels on AMX: integer and bfloat16 products. The others are those of avx512.c. */
+/* The kernels on AMX: integer and bfloat16 products, and attention. The others are those of avx512.c. */
 #include "../../core/types.h"
 
 #if HEED__HAS_NARROW && HEED__HAS_AMX
@@ -12,10 +12,11 @@
 
 #define KERNEL(name) heed__avx512_##name
 HEED__DECLARE_BASE
-#include "../vector/reduced.h"
+#include "../vector/attention_reduced.h"
 
 HEED__INHERITING_TABLE(heed__kernels_amx, "amx", .reduced_bytes = reduced_size,
-                       .reduced_pack = reduced_pack_rows, .reduced = reduced_multiply)
+                       .reduced_pack = reduced_pack_rows, .reduced = reduced_multiply,
+                       .reduced_attention = fewer_attention, .reduced_attention_scratch = fewer_scratch)
 #include "x86_end.h"
 
 #else

@@ -1,4 +1,5 @@
-/* The kernels on AVX-512 with VNNI and BF16: integer and bfloat16 products. The others are those of avx512.c.
+/* The kernels on AVX-512 with VNNI and BF16: integer and bfloat16 products, and attention. The others are
+ * those of avx512.c.
  */
 #include "../../core/types.h"
 
@@ -11,10 +12,11 @@
 
 #define KERNEL(name) heed__avx512_##name
 HEED__DECLARE_BASE
-#include "../vector/reduced.h"
+#include "../vector/attention_reduced.h"
 
 HEED__INHERITING_TABLE(heed__kernels_avx512_bf16, "avx512_bf16", .reduced_bytes = reduced_size,
-                       .reduced_pack = reduced_pack_rows, .reduced = reduced_multiply)
+                       .reduced_pack = reduced_pack_rows, .reduced = reduced_multiply,
+                       .reduced_attention = fewer_attention, .reduced_attention_scratch = fewer_scratch)
 #include "x86_end.h"
 
 #else

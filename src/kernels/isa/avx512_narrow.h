@@ -42,6 +42,12 @@ static inline vint v_dot_bytes(vint sum, vint a, vint b) {
 static inline vint v_round_halves(vfloat low, vfloat high) {
   return (vint)_mm512_cvtne2ps_pbh(high, low);
 }
+/* Both rounded to bfloat16, in the halves of each lane */
+static inline vint v_pair_halves(vfloat low, vfloat high) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
+                                         22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(order, v_round_halves(low, high));
+}
 /* sum + a · b of the two halves of each lane */
 static inline vfloat v_dot_halves(vfloat sum, vint a, vint b) {
   return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);

@@ -28,6 +28,21 @@ static inline float heed__scalar_join(float lane[HEED__LANES]) {
   return lane[0];
 }
 
+/** a · b + c, rounded once, which fmaf is not on some systems: an inexact sum in double is rounded to odd
+ * before the second rounding. Source: S. Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums"
+ * (IEEE Transactions on Computers 57, 2008). */
+static inline float heed__fused(float a, float b, float c) {
+  const double product = (double)a * (double)b, sum = product + (double)c, part = sum - product;
+  const double lost = (product - (sum - part)) + ((double)c - part);
+  uint64_t bits;
+  memcpy(&bits, &sum, sizeof bits);
+  if ((lost < 0 || lost > 0) && bits % 2 == 0) /* false where lost is nan: the sum is not finite */
+    bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
+  double odd;
+  memcpy(&odd, &bits, sizeof odd);
+  return (float)odd;
+}
+
 /** Returns e^r - 1 and sets *scale = 2^n, so that e^x = *scale · (1 + the result), with x = n ln 2 + r and
  * |r| <= ln 2 / 2. x is clamped to ±104, where e^x as a float is 0 or inf. Taylor's series, with a remainder
  * below 2^-37; branch-free, so that loops over it vectorise. */

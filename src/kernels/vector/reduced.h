@@ -9,7 +9,7 @@
 #ifndef HEED_VECTOR_REDUCED_H
 #define HEED_VECTOR_REDUCED_H
 
-#include "widen.h"
+#include "widen_blocks.h"
 
 enum {
   REDUCED_LANES = V_LANES, /* rows of x in a vector */
@@ -17,31 +17,54 @@ enum {
   REDUCED_GROUP = 96,      /* rows of the weight that are unpacked together */
   REDUCED_WORD = 4,        /* bytes */
   REDUCED_LINE = 64,       /* bytes of a vector */
+  REDUCED_AHEAD = 4096,    /* prefetch distance in a weight in bytes; rows usually follow each other */
   REDUCED_FEW = 8,         /* below this many rows of x the time is that of reading the weight */
   REDUCED_ROWS = HEED__REDUCED_ROWS,
 };
 _Static_assert(REDUCED_LANES *REDUCED_VECTORS == REDUCED_ROWS && REDUCED_LANES == 16, "16 lanes");
 
-/* The packed form of a product. Bytes have the elements of a block in one line of a row. */
+/* The packed form of a product. Bytes have the elements of a block in one line of a row. A group is the words
+ * that share a scale of the weight. */
 typedef struct reduced_form {
-  bool bytes;
-  size_t depth;  /* k in words, whole lines */
-  size_t blocks; /* scales of a row; 0 with halves */
-  size_t vector; /* bytes of a packed vector of x: words, then [blocks, 16] scales and [blocks, 16] starts */
+  bool bytes, minimum; /* minimum: the weight's groups have one, too */
+  size_t depth;        /* k in words, whole lines */
+  size_t blocks;       /* scales of a row of x; 0 with halves */
+  size_t group;        /* words of a group */
+  size_t groups;       /* of a row; 0 with halves */
+  size_t vector; /* bytes of a packed vector of x: words, then of 16 rows [blocks] scales, [groups] starts
+                    and, with minimum, [groups] scaled sums */
 } reduced_form;
 
-static reduced_form reduced_form_of(const heed__lowp_task *t) {
-  const bool bytes = t->dtype == HEED_INT8;
-  const size_t in_line = bytes ? 64 : 32, lines = (t->k + in_line - 1) / in_line;
-  const size_t blocks = bytes ? lines : 0;
-  return (reduced_form){bytes, lines * REDUCED_LANES, blocks,
-                        (lines * REDUCED_LANES + 2 * blocks) * REDUCED_LINE};
+/* Whether a weight of a blocked dtype is multiplied by integers: AMX is as fast with halves. */
+V_INLINE bool reduced_by_groups(heed_dtype dtype) {
+#if defined(REDUCED_TILES)
+  return (void)dtype, false;
+#else
+  return heed__is_blocked(dtype);
+#endif
 }
 
-/* Scratch: the unpacked rows, then [REDUCED_GROUP, blocks] scales. */
+static reduced_form reduced_form_of(const heed__lowp_task *t) {
+  const heed_dtype dtype = t->dtype;
+  const bool bytes = dtype == HEED_INT8 || reduced_by_groups(dtype);
+  const bool minimum =
+      bytes && (dtype == HEED_Q4_1 || dtype == HEED_Q5_1 || dtype == HEED_Q4_K || dtype == HEED_Q5_K);
+  const size_t in_line = bytes ? 64 : 32, lines = (t->k + in_line - 1) / in_line;
+  const size_t blocks = bytes ? lines : 0, group = dtype == HEED_INT8 ? 16 : dtype == HEED_Q6_K ? 4 : 8;
+  const size_t groups = blocks * (REDUCED_LANES / group), sides = blocks + (minimum ? 2 : 1) * groups;
+  return (reduced_form){bytes,
+                        minimum,
+                        lines * REDUCED_LANES,
+                        blocks,
+                        group,
+                        groups,
+                        (lines * REDUCED_LANES + sides) * REDUCED_LINE};
+}
+
+/* Scratch: the unpacked rows, then [REDUCED_GROUP, groups] scales and, with minimum, negative minima. */
 static size_t reduced_size(const heed__lowp_task *t, size_t *scratch_bytes) {
   const reduced_form f = reduced_form_of(t);
-  *scratch_bytes = REDUCED_GROUP * (f.depth * REDUCED_WORD + f.blocks * sizeof(float));
+  *scratch_bytes = REDUCED_GROUP * (f.depth * REDUCED_WORD + (f.minimum ? 2 : 1) * f.groups * sizeof(float));
 #if !defined(V_HALVES)
   if (!f.bytes) return 0;
 #endif
@@ -75,6 +98,19 @@ V_INLINE vfloat reduced_round_bytes(const float *row, size_t n, float *scale) {
   return v_from_bits(v_round_bytes(x));
 }
 
+/* What follows the words of a line: 16 rows with these scales. */
+static void reduced_pack_side(const reduced_form *f, char *side, size_t line,
+                              const vfloat words[REDUCED_LANES], vfloat scale) {
+  v_store_words(side + line * REDUCED_LINE, v_bits(scale));
+  for (size_t i = 0; i < REDUCED_LANES; i += f->group) {
+    char *at = side + (f->blocks + (line * REDUCED_LANES + i) / f->group) * REDUCED_LINE;
+    vint sum = v_set_int(0);
+    for (size_t k = i; k < i + f->group; k++) sum = v_dot_bytes(sum, v_set_int(0x01010101), v_bits(words[k]));
+    v_store_words(at, v_sub_int(v_set_int(0), v_shift_left(sum, 7)));
+    if (f->minimum) v_store_words(at + f->groups * REDUCED_LINE, v_bits(v_mul(v_to_float(sum), scale)));
+  }
+}
+
 static void reduced_pack_vector(const heed__lowp_task *t, const reduced_form *f, char *out, size_t row,
                                 size_t rows) {
   char *const side = out + f->depth * REDUCED_LINE;
@@ -98,14 +134,9 @@ static void reduced_pack_vector(const heed__lowp_task *t, const reduced_form *f,
       }
     }
     v_transpose(r);
-    vint sum = v_set_int(0);
-    for (size_t i = 0; i < REDUCED_LANES; i++) {
+    for (size_t i = 0; i < REDUCED_LANES; i++)
       v_store_words(out + (line * REDUCED_LANES + i) * REDUCED_LINE, v_bits(r[i]));
-      if (f->bytes) sum = v_dot_bytes(sum, v_set_int(0x01010101), v_bits(r[i]));
-    }
-    if (!f->bytes) continue;
-    v_store_words(side + line * REDUCED_LINE, v_bits(v_load(scale)));
-    v_store_words(side + (f->blocks + line) * REDUCED_LINE, v_sub_int(v_set_int(0), v_shift_left(sum, 7)));
+    if (f->bytes) reduced_pack_side(f, side, line, r, v_load(scale));
   }
 }
 
@@ -125,7 +156,12 @@ V_INLINE vint reduced_line(const heed_dtype dtype, const char *row, size_t p, si
   if (dtype == HEED_BFLOAT16) return v_load_first_bytes(row + p * bytes, n * bytes);
 #if defined(V_HALVES)
   vfloat x[2];
-  if (dtype == HEED_FLOAT32) {
+  if (heed__is_blocked(dtype)) { /* whole lines, of a group each */
+    const size_t elements = (size_t)heed__block_elements(dtype);
+    const uint8_t *block = (const uint8_t *)row + p / elements * heed__block_bytes(dtype);
+    for (size_t v = 0; v < 2; v++)
+      x[v] = blocks_vector(dtype, block, p % elements / BLOCKS_GROUP, v * V_LANES);
+  } else if (dtype == HEED_FLOAT32) {
     reduced_load(x, 2, (const float *)(const void *)row + p, n);
   } else {
     for (size_t v = 0; v < 2; v++) {
@@ -142,20 +178,54 @@ V_INLINE vint reduced_line(const heed_dtype dtype, const char *row, size_t p, si
 #endif
 }
 
+#if !defined(REDUCED_TILES)
+/* Row j of a blocked weight as bytes with scales and minima of its groups. */
+V_INLINE void reduced_unpack_groups(const heed_dtype dtype, const heed__lowp_task *t, const reduced_form *f,
+                                    char *out, size_t column, size_t j) {
+  const size_t elements = (size_t)heed__block_elements(dtype), in_group = dtype == HEED_Q6_K ? 16 : 32;
+  float *scale = (float *)(void *)(out + REDUCED_GROUP * f->depth * REDUCED_WORD) + j * f->groups;
+  float *const minimum = scale + REDUCED_GROUP * f->groups;
+  const uint8_t *row = (const uint8_t *)t->w + heed__row_bytes(dtype, (ptrdiff_t)(column + j) * t->w_row);
+  for (size_t p = 0; p < f->depth * REDUCED_WORD; p += BLOCKS_GROUP) {
+    char *to = out + (p / 64 * REDUCED_GROUP + j) * REDUCED_LINE + p % 64;
+    const uint8_t *block = row + p / elements * heed__block_bytes(dtype);
+    const size_t g = p % elements / BLOCKS_GROUP;
+    float factor[2] = {0, 0}, least = 0;
+    if (p < t->k) blocks_factors(dtype, block, g, factor, &least);
+    for (size_t h = 0; h < 2; h++) {
+      blocks_bytes value = {0};
+      if (p < t->k) value = blocks_integers(dtype, block, g, h);
+      value ^= 0x80;
+      memcpy(to + 16 * h, &value, sizeof value);
+    }
+    for (size_t i = 0; i < BLOCKS_GROUP / in_group; i++) scale[p / in_group + i] = factor[i];
+    if (f->minimum) minimum[p / in_group] = -least;
+  }
+}
+#endif
+
 V_INLINE void reduced_unpack_of(const heed_dtype dtype, const heed__lowp_task *t, const reduced_form *f,
                                 char *out, size_t column, size_t columns) {
   float *const scale = (float *)(void *)(out + REDUCED_GROUP * f->depth * REDUCED_WORD);
   const size_t in_line = dtype == HEED_INT8 ? 64 : 32;
   for (size_t j = 0; j < columns; j++) {
-    const char *row = element_at(t->w, dtype, (ptrdiff_t)(column + j) * t->w_row);
+    const char *row = (const char *)t->w + heed__row_bytes(dtype, (ptrdiff_t)(column + j) * t->w_row);
     char *to = out + j * REDUCED_LINE;
     size_t p = 0;
-    for (; p + in_line <= t->k; p += in_line, to += REDUCED_GROUP * REDUCED_LINE)
+#if !defined(REDUCED_TILES)
+    if (heed__is_blocked(dtype)) {
+      reduced_unpack_groups(dtype, t, f, out, column, j);
+      continue;
+    }
+#endif
+    for (; p + in_line <= t->k; p += in_line, to += REDUCED_GROUP * REDUCED_LINE) {
+      __builtin_prefetch(row + heed__row_bytes(dtype, (int64_t)p) + REDUCED_AHEAD);
       v_store_words(to, reduced_line(dtype, row, p, in_line));
+    }
     if (p < t->k) v_store_words(to, reduced_line(dtype, row, p, t->k - p));
-    if (f->blocks > 0)
-      memcpy(scale + j * f->blocks, t->scale + (ptrdiff_t)(column + j) * t->scale_row,
-             f->blocks * sizeof *scale);
+    if (f->groups > 0)
+      memcpy(scale + j * f->groups, t->scale + (ptrdiff_t)(column + j) * t->scale_row,
+             f->groups * sizeof *scale);
   }
 }
 
@@ -163,17 +233,24 @@ V_INLINE void reduced_unpack_of(const heed_dtype dtype, const heed__lowp_task *t
 static void reduced_unpack(const heed__lowp_task *t, const reduced_form *f, char *out, size_t column,
                            size_t columns) {
   const size_t row = f->depth * REDUCED_WORD, rest = REDUCED_GROUP - columns;
+#define X(name, ...)                                                                                         \
+  case HEED_##name: reduced_unpack_of(HEED_##name, t, f, out, column, columns); break;
   switch (t->dtype) {
-  case HEED_INT8: reduced_unpack_of(HEED_INT8, t, f, out, column, columns); break;
-  case HEED_BFLOAT16: reduced_unpack_of(HEED_BFLOAT16, t, f, out, column, columns); break;
-  case HEED_FLOAT16: reduced_unpack_of(HEED_FLOAT16, t, f, out, column, columns); break;
-  default: reduced_unpack_of(HEED_FLOAT32, t, f, out, column, columns);
+    X(INT8)
+    X(BFLOAT16)
+#if defined(V_HALVES)
+    X(FLOAT16)
+    X(FLOAT32)
+#endif
+    HEED_BLOCK_DTYPE_LIST(X)
+  default: break;
   }
+#undef X
   for (size_t line = 0; rest > 0 && line < f->depth / REDUCED_LANES; line++)
     memset(out + (line * REDUCED_GROUP + columns) * REDUCED_LINE, 0, rest * REDUCED_LINE);
-  if (f->blocks > 0)
-    memset(out + REDUCED_GROUP * row + columns * f->blocks * sizeof(float), 0,
-           rest * f->blocks * sizeof(float));
+  for (size_t side = 0; side < (f->groups > 0) + (size_t)f->minimum; side++)
+    memset(out + REDUCED_GROUP * row + (side * REDUCED_GROUP + columns) * f->groups * sizeof(float), 0,
+           rest * f->groups * sizeof(float));
 }
 
 /* ---- Tiles ---- */
@@ -193,8 +270,10 @@ typedef struct reduced_step {
 
 enum { REDUCED_PART = 64 }; /* words of the depth whose panel stays in the first-level cache */
 
-V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int rows, const int vectors) {
+V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int rows, const int vectors,
+                                 const size_t group) {
   const reduced_form *f = s->f;
+  const float *const minimum = s->scale + REDUCED_GROUP * f->groups;
   vfloat sum[12][REDUCED_VECTORS];
   V_UNROLL
   for (int r = 0; r < rows; r++) {
@@ -202,18 +281,20 @@ V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int ro
     for (int v = 0; v < vectors; v++)
       sum[r][v] = v_load(s->sum + (row + (size_t)r) * REDUCED_ROWS + v * REDUCED_LANES);
   }
-  for (size_t block = s->from / REDUCED_LANES; block < s->to / REDUCED_LANES; block++) {
-    const char *w = s->w + (block * REDUCED_GROUP + row) * REDUCED_LINE,
-               *x = s->x + block * REDUCED_LANES * REDUCED_LINE;
-    const char *side = s->x + (f->depth + block) * REDUCED_LINE;
+  for (size_t first = s->from; first < s->to; first += group) {
+    const size_t block = first / REDUCED_LANES, number = first / group;
+    const char *w =
+                   s->w + (block * REDUCED_GROUP + row) * REDUCED_LINE + first % REDUCED_LANES * REDUCED_WORD,
+               *x = s->x + first * REDUCED_LINE;
+    const char *side = s->x + f->depth * REDUCED_LINE, *start = side + (f->blocks + number) * REDUCED_LINE;
     vint part[12][REDUCED_VECTORS];
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
-      const vint start = v_load_words(side + (size_t)v * f->vector + f->blocks * REDUCED_LINE);
+      const vint begin = v_load_words(start + (size_t)v * f->vector);
       V_UNROLL
-      for (int r = 0; r < rows; r++) part[r][v] = start;
+      for (int r = 0; r < rows; r++) part[r][v] = begin;
     }
-    for (size_t word = 0; word < REDUCED_LANES; word++) {
+    for (size_t word = 0; word < group; word++) {
       vint y[REDUCED_VECTORS];
       V_UNROLL
       for (int v = 0; v < vectors; v++) y[v] = v_load_words(x + (size_t)v * f->vector + word * REDUCED_LINE);
@@ -226,11 +307,20 @@ V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int ro
     }
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
-      const vfloat scale = v_from_bits(v_load_words(side + (size_t)v * f->vector));
+      const vfloat scale = v_from_bits(v_load_words(side + block * REDUCED_LINE + (size_t)v * f->vector));
       V_UNROLL
       for (int r = 0; r < rows; r++)
         sum[r][v] = v_fma(v_mul(v_to_float(part[r][v]), scale),
-                          v_set(s->scale[(row + (size_t)r) * f->blocks + block]), sum[r][v]);
+                          v_set(s->scale[(row + (size_t)r) * f->groups + number]), sum[r][v]);
+    }
+    if (group != 8 || !f->minimum) continue;
+    V_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      const vfloat total =
+          v_from_bits(v_load_words(start + f->groups * REDUCED_LINE + (size_t)v * f->vector));
+      V_UNROLL
+      for (int r = 0; r < rows; r++)
+        sum[r][v] = v_fma(total, v_set(minimum[(row + (size_t)r) * f->groups + number]), sum[r][v]);
     }
   }
   V_UNROLL
@@ -276,49 +366,48 @@ V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int r
 #endif
 
 /* All rows of the group, with a tile for each number of vectors that fills the registers. */
-#define REDUCED_PASS(kind, height, width)                                                                    \
-  for (size_t row = 0; row < s->rows; row += (height)) reduced_##kind##_tile(s, row, height, width)
-static __attribute__((noinline)) void reduced_bytes_1(const reduced_step *s) {
-  REDUCED_PASS(bytes, 12, 1);
+#define REDUCED_ROWS_BY(tile, height, width, ...)                                                            \
+  case width:                                                                                                \
+    for (size_t row = 0; row < s->rows; row += (height)) tile(s, row, height, width __VA_ARGS__);            \
+    break;
+#define REDUCED_BYTES_BY(words)                                                                              \
+  switch (vectors) {                                                                                         \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 12, 1, , words)                                                      \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 6, 2, , words)                                                       \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 4, 3, , words)                                                       \
+    REDUCED_ROWS_BY(reduced_bytes_tile, 3, 4, , words)                                                       \
+  }
+static __attribute__((noinline)) void reduced_bytes_4(const reduced_step *s, size_t vectors) {
+  REDUCED_BYTES_BY(4)
 }
-static __attribute__((noinline)) void reduced_bytes_2(const reduced_step *s) {
-  REDUCED_PASS(bytes, 6, 2);
+static __attribute__((noinline)) void reduced_bytes_8(const reduced_step *s, size_t vectors) {
+  REDUCED_BYTES_BY(8)
 }
-static __attribute__((noinline)) void reduced_bytes_3(const reduced_step *s) {
-  REDUCED_PASS(bytes, 4, 3);
-}
-static __attribute__((noinline)) void reduced_bytes_4(const reduced_step *s) {
-  REDUCED_PASS(bytes, 3, 4);
+static __attribute__((noinline)) void reduced_bytes_16(const reduced_step *s, size_t vectors) {
+  REDUCED_BYTES_BY(16)
 }
 #if defined(V_HALVES)
-static __attribute__((noinline)) void reduced_halves_1(const reduced_step *s) {
-  REDUCED_PASS(halves, 24, 1);
-}
-static __attribute__((noinline)) void reduced_halves_2(const reduced_step *s) {
-  REDUCED_PASS(halves, 12, 2);
-}
-static __attribute__((noinline)) void reduced_halves_3(const reduced_step *s) {
-  REDUCED_PASS(halves, 8, 3);
-}
-static __attribute__((noinline)) void reduced_halves_4(const reduced_step *s) {
-  REDUCED_PASS(halves, 6, 4);
+static __attribute__((noinline)) void reduced_halves(const reduced_step *s, size_t vectors) {
+  switch (vectors) {
+    REDUCED_ROWS_BY(reduced_halves_tile, 24, 1, )
+    REDUCED_ROWS_BY(reduced_halves_tile, 12, 2, )
+    REDUCED_ROWS_BY(reduced_halves_tile, 8, 3, )
+    REDUCED_ROWS_BY(reduced_halves_tile, 6, 4, )
+  }
 }
 #endif
 
 static void reduced_pass(const reduced_step *s, size_t vectors) {
-  static void (*const bytes[])(const reduced_step *) = {reduced_bytes_1, reduced_bytes_2, reduced_bytes_3,
-                                                        reduced_bytes_4};
 #if defined(V_HALVES)
-  static void (*const halves[])(const reduced_step *) = {reduced_halves_1, reduced_halves_2, reduced_halves_3,
-                                                         reduced_halves_4};
   if (!s->f->bytes) {
-    halves[vectors - 1](s);
+    reduced_halves(s, vectors);
     return;
   }
 #endif
-  bytes[vectors - 1](s);
+  (s->f->group == 4 ? reduced_bytes_4 : s->f->group == 8 ? reduced_bytes_8 : reduced_bytes_16)(s, vectors);
 }
 
+#define REDUCED_STARTS  0
 #define REDUCED_BEGIN() (void)0
 #define REDUCED_END()   (void)0
 #else
@@ -365,7 +454,7 @@ static bool reduced_multiply(const heed__reduced_task *task, const heed__pace *p
                       .scale = (const float *)(const void *)(w + REDUCED_GROUP * f.depth * REDUCED_WORD),
                       .sum = sum,
                       .rows = columns};
-    memset(sum, 0, sizeof sum);
+    if (f.bytes || !REDUCED_STARTS) memset(sum, 0, sizeof sum);
     for (; s.from < f.depth; s.from = s.to) {
       s.to = heed__min_size(f.depth, s.from + REDUCED_PART);
       reduced_pass(&s, (rows + REDUCED_LANES - 1) / REDUCED_LANES);

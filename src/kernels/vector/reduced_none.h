@@ -1,4 +1,5 @@
-/* Products in fewer bits on tables without instructions for them: no context chooses these kernels. */
+/* Products and attention in fewer bits on tables without instructions for them: no context chooses these
+ * kernels. */
 #ifndef HEED_VECTOR_REDUCED_NONE_H
 #define HEED_VECTOR_REDUCED_NONE_H
 
@@ -10,6 +11,12 @@ void KERNEL(reduced_pack)(const heed__reduced_task *task) {
 }
 bool KERNEL(reduced)(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
   return heed__scalar_reduced(task, pace, position);
+}
+bool KERNEL(reduced_attention)(const heed__attention_task *task, const heed__pace *pace, int64_t *position) {
+  return heed__scalar_reduced_attention(task, pace, position);
+}
+size_t KERNEL(reduced_attention_scratch)(const heed__attention_task *task) {
+  return heed__scalar_reduced_attention_scratch(task);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef HEED_VECTOR_REDUCED_TILES_H
 #define HEED_VECTOR_REDUCED_TILES_H
 
-enum { REDUCED_PART = 512 }; /* words of the depth whose panel stays in the nearer caches */
+enum { REDUCED_PART = 2048 }; /* words of the depth whose panel stays in the nearer caches */
 
 /* Two by two tiles of sums (numbers 0 to 3), two of the weight (4, 5), two of x (6, 7); `more_*`: whether
  * there are the second ones. */
@@ -14,10 +14,17 @@ static __attribute__((noinline)) void reduced_halves_pair(const reduced_step *s,
   const char *x = s->x + vector * s->f->vector + s->from * REDUCED_LINE;
   float *sum = s->sum + row * REDUCED_ROWS + vector * REDUCED_LANES;
   const size_t below = more_rows ? 16 * REDUCED_ROWS : 0, beside = more_vectors ? REDUCED_LANES : 0;
-  V_TILE_LOAD(0, sum, stride);
-  V_TILE_LOAD(1, sum + beside, stride);
-  V_TILE_LOAD(2, sum + below, stride);
-  V_TILE_LOAD(3, sum + below + beside, stride);
+  if (s->from == 0) {
+    V_TILE_ZERO(0);
+    V_TILE_ZERO(1);
+    V_TILE_ZERO(2);
+    V_TILE_ZERO(3);
+  } else {
+    V_TILE_LOAD(0, sum, stride);
+    V_TILE_LOAD(1, sum + beside, stride);
+    V_TILE_LOAD(2, sum + below, stride);
+    V_TILE_LOAD(3, sum + below + beside, stride);
+  }
   const char *w2 = w + (more_rows ? 16 * REDUCED_LINE : 0), *x2 = x + (more_vectors ? s->f->vector : 0);
   for (size_t word = s->from; word < s->to; word += REDUCED_LANES) {
     V_TILE_LOAD(4, w, REDUCED_LINE);
@@ -52,7 +59,7 @@ V_INLINE void reduced_add_block(float *sum, const int32_t *part, const char *sid
   for (size_t r = 0; r < 16; r++) {
     const vint whole = v_add_int(v_load_words(part + r * REDUCED_LANES), start);
     float *to = sum + r * REDUCED_ROWS;
-    v_store(to, v_fma(v_mul(v_to_float(whole), factor), v_set(scale[r * f->blocks]), v_load(to)));
+    v_store(to, v_fma(v_mul(v_to_float(whole), factor), v_set(scale[r * f->groups]), v_load(to)));
   }
 }
 
@@ -63,7 +70,7 @@ static __attribute__((noinline)) void reduced_bytes_row(const reduced_step *s, s
   for (size_t block = s->from / REDUCED_LANES; block < s->to / REDUCED_LANES; block++) {
     const char *x = s->x + block * REDUCED_LANES * REDUCED_LINE;
     const char *side = s->x + (f->depth + block) * REDUCED_LINE;
-    const float *scale = s->scale + row * f->blocks + block;
+    const float *scale = s->scale + row * f->groups + block;
     float *sum = s->sum + row * REDUCED_ROWS;
     V_TILE_LOAD(4, s->w + (block * REDUCED_GROUP + row) * REDUCED_LINE, REDUCED_LINE);
 #define REDUCED_BLOCK(v)                                                                                     \
@@ -93,6 +100,7 @@ static void reduced_pass(const reduced_step *s, size_t vectors) {
       reduced_halves_pair(s, row, v, row + 16 < s->rows, v + 1 < vectors);
 }
 
+#define REDUCED_STARTS  1 /* halves need no sums of 0 */
 #define REDUCED_BEGIN() v_tiles_begin()
 #define REDUCED_END()   v_tiles_end()
 

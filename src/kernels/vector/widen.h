@@ -22,7 +22,7 @@ V_INLINE vfloat load_stored(const void *x, const heed_dtype dtype) {
 
 /* The first n < V_LANES elements of a low-precision dtype, then zeros; nothing else is read. */
 static __attribute__((noinline, unused)) vfloat load_stored_first(const void *x, heed_dtype dtype, size_t n) {
-  uint16_t some[V_LANES] = {0};
+  float some[V_LANES] = {0};
   memcpy(some, x, n * heed__element_bytes(dtype));
   return load_stored(some, dtype);
 }
