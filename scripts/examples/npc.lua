@@ -77,6 +77,6 @@ end
 local seconds = heed.clock() - start
 print(("%d frames in %.2f s; the game and its slice took %.2f ms in the worst one, of %.2f; %d were late"):format(
   frames, seconds, worst * 1000, FRAME * 1000, late))
-print(("%d tokens, %d whole lines, %.1f tokens a second; the worst slice took %.2f ms, of %.0f"):format(tokens, sentences,
-  tokens / seconds, worst_slice * 1000, SLICE * 1000))
+print(("%d tokens, %d whole lines, %.1f tokens a second; the worst slice took %.2f ms, of %.0f"):format(tokens,
+  sentences, tokens / seconds, worst_slice * 1000, SLICE * 1000))
 if said then print("the last line: " .. said) end
