@@ -3,7 +3,6 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local slices = require "heed.nn.slices"
 local options_of, reset_cache, fail = core.modules.options, core.modules.reset_cache, E.fail
 local save_caches, load_caches = core.modules.save_caches, core.modules.load_caches
 local check_truncate, indices_of = core.modules.check_truncate, core.modules.indices
@@ -150,7 +149,6 @@ function M.new(model, attentions, ...)
     for _, layer in ipairs(begun) do reset(layer, prefix[LENGTHS]) end
   end
   for i, attention in ipairs(attentions) do
-    slices.pause()
     layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype, prefix = begun and begun[i] }
   end
   return new(layers, layers[1].lengths)
