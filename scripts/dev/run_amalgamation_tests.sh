@@ -53,7 +53,7 @@ exports_little() {
   writable=$(size -A "$folder/gcc/heed.o" | awk '($1 == ".data" || $1 == ".bss") && $2 > 0 { print $1 }')
   # Only functions of the vector kernel tables may use wide registers.
   wide=$(objdump -d "$folder/gcc/heed.o" | awk '/^[0-9a-f]+ <.*>:$/ { name = $2 }
-    /%[yz]mm/ && name !~ /_avx2|_avx512/ { found[name] = 1 } END { for (name in found) print name }')
+    /%[yz]mm/ && name !~ /_avx2|_avx512|_amx/ { found[name] = 1 } END { for (name in found) print name }')
   [ -z "$shown$writable$wide" ] && return
   echo "exports other than heed_…: $shown; writable sections: $writable; wide registers in: $wide"
   return 1

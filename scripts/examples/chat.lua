@@ -2,16 +2,18 @@
 -- cache keeps what was read, and is saved on leaving, so that a chat goes on without reading its beginning again.
 local heed = require "heed"
 local apply_chat_template = require "heed.tokenizers.chat"
+local interrupt = require "heed.interrupt"
 
 local USAGE = [[
-usage: heed chat.lua [OPTIONS] FOLDER
-Chats with the model in a folder: config.json, weights, a tokenizer and a chat template. An empty line, or Ctrl-D, ends.
+usage: heed chat.lua [OPTIONS] MODEL
+Chats with a model: a GGUF file, or a folder with config.json, weights, a tokenizer and a chat template. An empty line,
+or Ctrl-D, ends.
   --system TEXT      what the model is told first
   --history FILE     where the chat is kept: FILE.chat.safetensors and FILE.cache.safetensors
   --tokens N         the longest answer (256)
   --temperature T    0: always the most likely token; higher: more surprising (0.7)
   --seed N           seed for sampling (1)
-  --dtype D          dtype of the weights: float32, bfloat16, float16 or int8 (as in the file)
+  --dtype D          dtype of the weights: float32, bfloat16, float16, int8, q8_0, q4_k, … (as in the file)
   --help             shows this text]]
 
 local function note(...) io.stderr:write("chat: ", string.format(...), "\n") end
@@ -27,7 +29,7 @@ local function whole(text) return tonumber(text) and tonumber(text) % 1 == 0 and
 local KNOWN = { system = tostring, history = tostring, tokens = whole, temperature = tonumber, seed = whole,
   dtype = tostring }
 local options = { tokens = 256, temperature = 0.7, seed = 1 }
-local folder, at = nil, 1
+local path, at = nil, 1
 while arg[at] do
   local name = arg[at]:match "^%-%-(.*)$"
   if name == "help" then
@@ -38,14 +40,14 @@ while arg[at] do
     options[name] = arg[at + 1] and KNOWN[name](arg[at + 1])
     if options[name] == nil then stop("--%s needs a value; --help shows which", name) end
     at = at + 1
-  elseif folder then
-    stop("'%s' is a second folder; --help shows the options", arg[at])
+  elseif path then
+    stop("'%s' is a second model; --help shows the options", arg[at])
   else
-    folder = arg[at]
+    path = arg[at]
   end
   at = at + 1
 end
-if not folder then stop "the folder of a model is missing; --help shows what to write" end
+if not path then stop "the model is missing: a GGUF file or a folder; --help shows all options" end
 
 -- ---- The model and the chat ---------------------------------------------------------------------
 
@@ -54,9 +56,10 @@ local function checked(value, problem)
   return value
 end
 
-local model = checked(require("heed.models").load(folder))
-local tok = model.tokenizer or checked(require("heed.tokenizers").load(folder))
-if not tok.chat_template then stop("the tokenizer in '%s' has no chat template", folder) end
+local model = checked(require("heed.models").load(path))
+local tok = model.tokenizer
+if not tok then stop("'%s': %s", path, model.tokenizer_problem or "no tokenizer belongs to the model") end
+if not tok.chat_template then stop("'%s' has no chat template: it is not a model for chats", path) end
 if options.dtype then model:to(options.dtype) end
 local context = model.config.max_position_embeddings
 local stop_ids = model.config.stop_tokens or { tok.eos_token_id }
@@ -69,8 +72,8 @@ if options.system then messages[1] = { role = "system", content = options.system
 local chat_file = options.history and options.history .. ".chat.safetensors"
 local cache_file = options.history and options.history .. ".cache.safetensors"
 
-local function exists(path)
-  local file = io.open(path, "rb")
+local function exists(name)
+  local file = io.open(name, "rb")
   if file then file:close() end
   return file ~= nil
 end
@@ -118,7 +121,7 @@ local function answer()
   end
   local same = 0
   while same < #held and same < #ids - 1 and held[same + 1] == ids[same + 1] do same = same + 1 end
-  cache = cache or model:new_cache { capacity = context }
+  cache = cache or model:new_cache()
   cache:truncate(same)
   held = {}
   for i = 1, same do held[i] = ids[i] end
@@ -130,15 +133,17 @@ local function answer()
     io.write(piece)
     io.flush()
   end
-  local start, first = heed.clock(), nil
-  local tokens = model:generate(rest, {
+  local start, first, stopped = heed.clock(), nil, false
+  local tokens = interrupt.hold(function(pressed) return (model:generate(rest, {
     max_new_tokens = math.min(options.tokens, left or options.tokens), temperature = options.temperature,
     min_p = 0.05, generator = generator, cache = cache, stop = stop_ids,
     on_token = function(id)
       first = first or heed.clock()
       say(decoder:add(id))
+      stopped = pressed() -- Ctrl-C ends the answer and the chat; what was said is kept
+      return not stopped
     end,
-  })
+  })) end)
   say(decoder:finish())
   io.write "\n"
   messages[#messages + 1] = { role = "assistant", content = table.concat(parts) }
@@ -146,17 +151,17 @@ local function answer()
   for i = 1, #tokens - 1 do held[#held + 1] = tokens[i] end
   note("%d tokens read in %.2f s, %d written, %.1f a second", #rest, first - start, #tokens,
     (#tokens - 1) / math.max(heed.clock() - first, 1e-9))
+  save()
+  return stopped
 end
 
 local fine, problem = pcall(function()
   for line in io.lines() do
     if line == "" then break end
     messages[#messages + 1] = { role = "user", content = line }
-    answer()
+    if answer() then break end
   end
 end)
-if not fine and messages[#messages] and messages[#messages].role == "user" then messages[#messages] = nil end
-save()
 if not fine then
   io.write "\n"
   stop("%s", (tostring(problem):gsub("^.-:%d+: ", "", 1)))

@@ -38,8 +38,8 @@ static void push_value(lua_State *L, heed_context *ctx, const heed_gguf_value *v
   }
 }
 
-/* metadata(archive, longest = all): a table of the values by key, and one of the types that numbers have, those
- * of a list for its elements; lists with more elements than `longest` are left out */
+/* metadata(archive, longest = all): a table of the values by key, and one of the types that numbers have,
+ * those of a list for its elements; lists with more elements than `longest` are left out */
 static int metadata_of_archive(lua_State *L) {
   unsigned pushed = 0;
   const char *key;
@@ -49,7 +49,7 @@ static int metadata_of_archive(lua_State *L) {
   lheed_arguments(L, "load", 2);
   const lheed_box *box = lheed_test(L, 1, &lheed_archive_type);
   if (!box || !box->object) return lheed_bad_argument(L, 1, "load", "archive", "an archive");
-  const int64_t longest = (int64_t)luaL_optinteger(L, 2, LUA_MAXINTEGER);
+  const int64_t longest = (int64_t)luaL_optinteger(L, 2, PTRDIFF_MAX);
   lua_newtable(L);
   lua_newtable(L);
   for (int64_t i = 1; heed_gguf_pair(box->object, i, &key, &value); i++) {

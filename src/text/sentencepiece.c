@@ -1,5 +1,5 @@
 /* SentencePiece models: tables, encoding and decoding. */
-#include "sentencepiece.h"
+#include "text.h"
 
 #include <float.h>
 #include <string.h>
@@ -22,17 +22,7 @@ heed_status heed__bytes_reserve(heed_context *ctx, const char *function, heed__b
 /* ---- Tables ---- */
 
 static uint32_t hash_of_piece(const heed__spm *spm, const char *text, size_t size) {
-  uint64_t hash = spm->key[0] ^ size, word;
-  for (; size >= 8; text += 8, size -= 8) {
-    memcpy(&word, text, 8);
-    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-    hash ^= hash >> 29;
-  }
-  word = 0;
-  memcpy(&word, text, size);
-  hash = (hash ^ word ^ spm->key[1]) * UINT64_C(0xbf58476d1ce4e5b9);
-  hash ^= hash >> 32;
-  return (uint32_t)(hash * UINT64_C(0x94d049bb133111eb) >> 32);
+  return (uint32_t)(heed__quick_hash(spm->key, text, size) >> 32);
 }
 
 static bool is_text_piece(const heed__piece *piece) {
@@ -110,6 +100,7 @@ static heed_status scan_pieces(heed__spm *spm, const char *where, uint64_t *text
   for (int i = 0; i < 256; i++) spm->bytes[i] = -1;
   for (int32_t id = 0; id < spm->count; id++) {
     const heed__piece *piece = &spm->pieces[id];
+    if (heed__is_due_at(&ctx->pace, id)) return heed__stopped(ctx, FUNCTION_LOAD);
     if (spm->plain && byte_of_piece(piece) >= 0) spm->bytes[byte_of_piece(piece)] = id;
     if (piece->size == 0)
       return heed__fail(ctx, HEED_FILE, "%s: piece %ld (from 0) is empty", where, (long)id);
@@ -166,11 +157,7 @@ heed_status heed__spm_prepare(heed__spm *spm, const char *where) {
   uint64_t texts, symbols;
   heed_status status = scan_pieces(spm, where, &texts, &symbols);
   if (status != HEED_OK) return status;
-  const struct {
-    const void *spm;
-    double clock;
-  } material = {spm, heed_clock()};
-  heed__hash_make_key(&material, sizeof(material), spm->key);
+  heed__quick_key(spm, spm->key);
   const size_t bytes = heed__array_bytes((uint64_t)spm->count, sizeof(uint32_t));
   spm->hashes = heed__allocate(spm->ctx, bytes);
   if (spm->hashes == NULL) return heed__fail_memory(spm->ctx, FUNCTION_LOAD, bytes);
@@ -201,23 +188,15 @@ void heed__spm_free(heed__spm *spm) {
 
 /* ---- Encoding ---- */
 
-static heed_status append_id(heed_context *ctx, const char *function, heed__bytes *ids, int32_t id) {
-  const heed_status status = heed__bytes_reserve(ctx, function, ids, sizeof(id));
-  if (status != HEED_OK) return status;
-  memcpy(ids->data + ids->size, &id, sizeof(id));
-  ids->size += sizeof(id);
-  return HEED_OK;
-}
-
 heed_status heed__spm_emit(const heed__spm *spm, const char *function, int32_t id, const char *text,
                            size_t size, bool *after_unknown, heed__bytes *ids) {
   const bool unknown = id == spm->unknown;
   heed_status status = HEED_OK;
   if (unknown && spm->byte_fallback) {
     for (size_t i = 0; i < size && status == HEED_OK; i++)
-      status = append_id(spm->ctx, function, ids, spm->bytes[(unsigned char)text[i]]);
+      status = heed__bytes_put(spm->ctx, function, ids, &spm->bytes[(unsigned char)text[i]], sizeof(id));
   } else if (!unknown || !*after_unknown) {
-    status = append_id(spm->ctx, function, ids, id);
+    status = heed__bytes_put(spm->ctx, function, ids, &id, sizeof(id));
   }
   *after_unknown = unknown;
   return status;
@@ -236,15 +215,6 @@ heed_status heed__spm_encode(const heed__spm *spm, const char *function, const c
 
 /* ---- Decoding ---- */
 
-static heed_status append_text(heed_context *ctx, const char *function, heed__bytes *out, const char *text,
-                               size_t size) {
-  const heed_status status = heed__bytes_reserve(ctx, function, out, size);
-  if (status != HEED_OK) return status;
-  memcpy(out->data + out->size, text, size);
-  out->size += size;
-  return HEED_OK;
-}
-
 /* Appends bytes of byte pieces; what is no UTF-8 becomes U+FFFD, byte for byte. */
 static heed_status flush_bytes(const heed__spm *spm, const char *function, heed__bytes *bytes,
                                heed__bytes *out) {
@@ -253,8 +223,8 @@ static heed_status flush_bytes(const heed__spm *spm, const char *function, heed_
     length = heed__utf8_length(bytes->data[at]);
     const bool valid = length <= bytes->size - at && heed__text_check(bytes->data + at, length) == 0;
     if (!valid) length = 1;
-    status =
-        append_text(spm->ctx, function, out, valid ? bytes->data + at : "\xef\xbf\xbd", valid ? length : 3);
+    status = heed__bytes_put(spm->ctx, function, out, valid ? bytes->data + at : "\xef\xbf\xbd",
+                             valid ? length : 3);
   }
   bytes->size = 0;
   return status;
@@ -293,7 +263,7 @@ heed_status heed__spm_decode(const heed__spm *spm, const char *function, const i
     size_t size = piece->size;
     if (piece->type == HEED__PIECE_BYTE) {
       const char byte = (char)byte_of_piece(piece);
-      status = append_text(spm->ctx, function, &bytes, &byte, 1);
+      status = heed__bytes_put(spm->ctx, function, &bytes, &byte, 1);
       continue;
     }
     status = flush_bytes(spm, function, &bytes, out);
@@ -301,7 +271,7 @@ heed_status heed__spm_decode(const heed__spm *spm, const char *function, const i
     seen_space = false;
     if (status != HEED_OK || piece->type == HEED__PIECE_CONTROL) continue;
     if (piece->type == HEED__PIECE_UNKNOWN) {
-      status = append_text(spm->ctx, function, out, spm->unknown_surface, spm->unknown_surface_size);
+      status = heed__bytes_put(spm->ctx, function, out, spm->unknown_surface, spm->unknown_surface_size);
       continue;
     }
     if (at_start && (spm->add_dummy_prefix || spm->remove_extra_whitespaces) && size >= 3 &&

@@ -289,10 +289,12 @@ heed_status heed__read_unigram(heed_tokenizer *tok, const char *where, const hee
 /** Reads the tokenizer in the metadata of a GGUF file. (tokenizer_gguf.c) */
 HEED_MUST_USE
 heed_status heed__tokenizer_read_gguf(heed_tokenizer *tok, const char *where, const char *path);
-/** The steps, the special tokens and the template of an uncased BERT, whose vocabulary is there.
- * (vocab_files.c) */
+typedef struct heed__bert_rules {
+  bool lower, strip_accents, chinese; /* chinese: each Chinese character is a word */
+} heed__bert_rules;
+/** The steps, the special tokens and the template of a BERT, whose vocabulary is there. (vocab_files.c) */
 HEED_MUST_USE
-heed_status heed__tokenizer_set_bert(heed_tokenizer *tok, const char *where);
+heed_status heed__tokenizer_set_bert(heed_tokenizer *tok, const char *where, heed__bert_rules rules);
 /** Adds a splitting step of this pattern. (patterns.c) */
 HEED_MUST_USE
 heed_status heed__add_pattern(heed_tokenizer *tok, const char *where, heed__step_kind kind,

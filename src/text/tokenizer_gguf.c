@@ -160,8 +160,9 @@ static heed_status read_gguf_bytes(const gguf_tokens *g) {
 }
 
 static heed_status read_gguf_bert(const gguf_tokens *g) {
+  const heed__bert_rules uncased = {.lower = true, .strip_accents = true, .chinese = true};
   const heed_status status = add_tokens(g, true);
-  return status == HEED_OK ? heed__tokenizer_set_bert(g->tok, g->where) : status;
+  return status == HEED_OK ? heed__tokenizer_set_bert(g->tok, g->where, uncased) : status;
 }
 
 /* ---- SentencePiece ---- */

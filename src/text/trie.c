@@ -1,11 +1,12 @@
 /* Double arrays. The children of a node lie in one block of 256 units, at its base xor their labels. Only the
- * last blocks are searched for free units, so that building takes linear time. */
+ * last two blocks are searched for free units, so that building takes linear time. */
 #include <string.h>
 
 #include "sentencepiece.h"
 
 #define TRIE_BLOCK  256
-#define OPEN_BLOCKS 16
+#define TRIE_WORDS  (TRIE_BLOCK / 64)
+#define OPEN_BLOCKS 2
 
 size_t heed__trie_longest(const heed__trie *trie, const char *text, size_t size, int32_t *value) {
   size_t node = 0, longest = 0;
@@ -19,9 +20,10 @@ size_t heed__trie_longest(const heed__trie *trie, const char *text, size_t size,
   return longest;
 }
 
-typedef struct trie_unit_state {
-  uint8_t used, is_base; /* holds a unit; is the base of some node */
-} trie_unit_state;
+/* Bit u % 64 of word u / 64 belongs to unit u of the block. */
+typedef struct trie_block {
+  uint64_t used[TRIE_WORDS], is_base[TRIE_WORDS]; /* the unit holds a node; it is the base of some node */
+} trie_block;
 
 typedef struct trie_job { /* a node whose children are to be placed: keys first to last - 1 */
   uint32_t node, first, last, depth;
@@ -31,7 +33,7 @@ typedef struct trie_builder {
   heed_context *ctx;
   const char *function;
   const heed__trie_key *keys;
-  heed__bytes units, states, jobs;
+  heed__bytes units, blocks, jobs;
   size_t count; /* of units: whole blocks */
 } trie_builder;
 
@@ -44,34 +46,62 @@ static int compare_trie_keys(const void *a, const void *b) {
 
 static heed_status add_trie_block(trie_builder *b) {
   heed_status status = heed__bytes_reserve(b->ctx, b->function, &b->units, TRIE_BLOCK * sizeof(uint32_t));
-  if (status == HEED_OK)
-    status = heed__bytes_reserve(b->ctx, b->function, &b->states, TRIE_BLOCK * sizeof(trie_unit_state));
+  if (status == HEED_OK) status = heed__bytes_reserve(b->ctx, b->function, &b->blocks, sizeof(trie_block));
   if (status != HEED_OK) return status;
   memset(b->units.data + b->units.size, 0, TRIE_BLOCK * sizeof(uint32_t));
-  memset(b->states.data + b->states.size, 0, TRIE_BLOCK * sizeof(trie_unit_state));
+  memset(b->blocks.data + b->blocks.size, 0, sizeof(trie_block));
   b->units.size += TRIE_BLOCK * sizeof(uint32_t);
-  b->states.size += TRIE_BLOCK * sizeof(trie_unit_state);
+  b->blocks.size += sizeof(trie_block);
   b->count += TRIE_BLOCK;
   return HEED_OK;
 }
 
-static bool offset_fits(size_t offset) {
-  return offset < (size_t)1 << 21 || (offset < (size_t)1 << 29 && offset % TRIE_BLOCK == 0);
+static inline uint64_t *word_of(uint64_t words[TRIE_WORDS], size_t unit) {
+  return &words[unit % TRIE_BLOCK / 64];
 }
 
-/* The base for a node with these children's labels, ascending. */
+static inline uint64_t bit_of(size_t unit) {
+  return UINT64_C(1) << unit % 64;
+}
+
+static inline int lowest_bit(uint64_t word) {
+  int bit = 0;
+  for (int half = 32; half > 0; half /= 2)
+    if ((word & ((UINT64_C(1) << half) - 1)) == 0) word >>= half, bit += half;
+  return bit;
+}
+
+/* Moves bit i to bit i xor label % 64. */
+static inline uint64_t permute_bits(uint64_t word, uint8_t label) {
+  static const uint64_t low[] = {UINT64_C(0x5555555555555555), UINT64_C(0x3333333333333333),
+                                 UINT64_C(0x0f0f0f0f0f0f0f0f), UINT64_C(0x00ff00ff00ff00ff),
+                                 UINT64_C(0x0000ffff0000ffff), UINT64_C(0x00000000ffffffff)};
+  for (int i = 0; i < 6; i++)
+    if (label >> i & 1) word = (word & low[i]) << (1 << i) | (word >> (1 << i) & low[i]);
+  return word;
+}
+
+/* The bases in a word of a block at which the units of all labels are free. */
+static uint64_t free_bases(const trie_block *block, size_t word, const uint8_t *labels, int count) {
+  uint64_t bases = ~block->is_base[word];
+  for (int i = 0; i < count && bases != 0; i++)
+    bases &= permute_bits(~block->used[word ^ labels[i] / 64], labels[i]);
+  return bases;
+}
+
+/* The base for a node with these children's labels. Offsets of 2^21 and more must be whole blocks. */
 static heed_status find_base(trie_builder *b, size_t node, const uint8_t *labels, int count, size_t *base) {
-  const trie_unit_state *states = (const trie_unit_state *)(const void *)b->states.data;
-  const size_t open = (size_t)OPEN_BLOCKS * TRIE_BLOCK;
-  for (size_t unit = b->count > open ? b->count - open : 0; unit < b->count; unit++) {
-    if (states[unit].used) continue;
-    const size_t candidate = unit ^ labels[0];
-    if (states[candidate].is_base || !offset_fits(candidate ^ node)) continue;
-    int i = 1;
-    while (i < count && !states[candidate ^ labels[i]].used) i++;
-    if (i < count) continue;
-    *base = candidate;
-    return HEED_OK;
+  const trie_block *blocks = (const trie_block *)(const void *)b->blocks.data;
+  const size_t end = b->count / TRIE_BLOCK;
+  for (size_t i = end > OPEN_BLOCKS ? end - OPEN_BLOCKS : 0; i < end; i++) {
+    const bool is_far = ((i * TRIE_BLOCK) ^ node) >> 21 != 0;
+    for (size_t word = 0; word < TRIE_WORDS; word++) {
+      uint64_t bases = free_bases(&blocks[i], word, labels, count);
+      if (is_far) bases &= word == node % TRIE_BLOCK / 64 ? bit_of(node) : 0;
+      if (bases == 0) continue;
+      *base = i * TRIE_BLOCK + word * 64 + (size_t)lowest_bit(bases);
+      return HEED_OK;
+    }
   }
   *base = b->count + node % TRIE_BLOCK;
   return add_trie_block(b);
@@ -96,13 +126,13 @@ static heed_status place_children(trie_builder *b, trie_job job) {
     status = heed__bytes_reserve(b->ctx, b->function, &b->jobs, (size_t)count * sizeof(trie_job));
   if (status != HEED_OK) return status;
   uint32_t *units = (uint32_t *)(void *)b->units.data;
-  trie_unit_state *states = (trie_unit_state *)(void *)b->states.data;
+  trie_block *block = (trie_block *)(void *)b->blocks.data + base / TRIE_BLOCK;
   const size_t offset = base ^ job.node;
   units[job.node] |= (uint32_t)(offset < (size_t)1 << 21 ? offset << 10 : offset << 2 | 0x200);
-  states[base].is_base = 1;
+  *word_of(block->is_base, base) |= bit_of(base);
   for (int i = 0; i < count; i++) {
     const size_t unit = base ^ labels[i];
-    states[unit].used = 1;
+    *word_of(block->used, unit) |= bit_of(unit);
     if (labels[i] == 0) {
       units[job.node] |= 0x100;
       units[unit] = (uint32_t)b->keys[firsts[i]].value | 0x80000000;
@@ -128,7 +158,7 @@ heed_status heed__trie_build(heed_context *ctx, const char *function, heed__trie
     const trie_job root = {0, 0, (uint32_t)count, 0};
     memcpy(b.jobs.data, &root, sizeof(root));
     b.jobs.size = sizeof(root);
-    ((trie_unit_state *)(void *)b.states.data)->used = 1;
+    ((trie_block *)(void *)b.blocks.data)->used[0] = 1;
   }
   for (int64_t steps = 0; status == HEED_OK && b.jobs.size > 0; steps++) {
     trie_job job;
@@ -138,7 +168,7 @@ heed_status heed__trie_build(heed_context *ctx, const char *function, heed__trie
     if (status == HEED_OK && heed__is_due_at(&ctx->pace, steps)) status = heed__stopped(ctx, function);
   }
   heed__release(ctx, b.jobs.data);
-  heed__release(ctx, b.states.data);
+  heed__release(ctx, b.blocks.data);
   if (status != HEED_OK) {
     heed__release(ctx, b.units.data);
     return status;

@@ -1,6 +1,7 @@
 /* Tokenizers for C hosts: loading, ids, text, and what is refused. */
 #include "support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char gpt2[] = "tests/golden/tokenizers/gpt2.json";
@@ -58,7 +59,56 @@ static void refuses_mistakes(void **state) {
   heed_tokenizer_free(NULL);
 }
 
+/* Loads a tokenizer, encodes and decodes a text. */
+static heed_status use_tokenizer(heed_context *ctx, const char *path) {
+  static const char text[] = "Hello <s> caf\xc3\xa9 <|end|> \xe6\x97\xa5 12345 [CLS] aaaaaaaa";
+  heed_tokenizer *tok = NULL;
+  const int64_t *ids = NULL;
+  int64_t own[256], count = 0;
+  const char *decoded = NULL;
+  size_t bytes = 0;
+  heed_status status = heed_tokenizer_load(ctx, path, &tok);
+  if (status == HEED_OK)
+    status = heed_tokenizer_encode(tok, text, sizeof text - 1, HEED_ADD_SPECIAL_TOKENS, &ids, &count);
+  if (status == HEED_OK) {
+    assert_true(count > 0 && count < 256);
+    memcpy(own, ids, (size_t)count * sizeof *ids);
+    status = heed_tokenizer_decode(tok, own, count, 0, &decoded, &bytes);
+  }
+  heed_tokenizer_free(tok);
+  return status;
+}
+
+static void survives_each_failing_allocation(void **state) {
+  static const char *const files[] = {
+      "gpt2.json", "bert.json",     "fallback.json", "llama3.json", "unigram.json",
+      "bpe.model", "unigram.model", "smollm.gguf",   "bpe.gguf",    "../tiny_bert",
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    test_memory memory = {0};
+    heed_allocator allocator = test_allocator(&memory);
+    heed_context *ctx = NULL;
+    char path[128];
+    heed_status status = HEED_MEMORY;
+    snprintf(path, sizeof path, "tests/golden/tokenizers/%s", files[i]);
+    assert_ok(heed_context_new(&allocator, &ctx));
+    const int64_t blocks = memory.blocks;
+    for (int64_t n = 1; status != HEED_OK; n++) {
+      memory.calls = 0;
+      memory.fail_at = n;
+      status = use_tokenizer(ctx, path);
+      if (status != HEED_OK) assert_int_equal(HEED_MEMORY, status);
+      assert_int_equal(blocks, memory.blocks);
+    }
+    assert_true(memory.calls > 8);
+    heed_context_free(ctx);
+    assert_int_equal(0, memory.blocks);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(encodes_and_decodes), TEST(refuses_mistakes)};
+  const struct CMUnitTest tests[] = {TEST(encodes_and_decodes), TEST(refuses_mistakes),
+                                     TEST(survives_each_failing_allocation)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -289,6 +289,7 @@ local never = {
 -- their argument, whose errors pass through.
 local unjudged = {
   ["modules.indices"] = true, ["heed.enable_grad"] = true, ["heed.no_grad"] = true,
+  ["heed.inference_mode"] = true,
 }
 for name in ([[optimizer_step find_twice forget_grads total_norm clip_norm clip_value]]):gmatch "%S+" do
   unjudged["modules." .. name] = true

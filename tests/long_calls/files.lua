@@ -88,6 +88,18 @@ return function(inputs)
     return with_text(".json", '{"model":{"type":"BPE","merges":[],"vocab":{' .. table.concat(tokens, ",") .. "}}}",
       heed.tokenizers.load)
   end)
+  -- Unigram models: hash tables, and a trie.
+  call("loading a tokenizer.json with many pieces", function()
+    local pieces = {}
+    for i = 1, 400000 do pieces[i] = ('["%d",-1]'):format(i) end
+    return with_text(".json", '{"model":{"type":"Unigram","unk_id":0,"vocab":[' .. table.concat(pieces, ",") .. "]}}",
+      heed.tokenizers.load)
+  end)
+  call("loading a .model with many pieces", function()
+    local pieces = { "\10\9\10\5<unk>\24\2" } -- field 1: a message with text (field 1) and type (field 3)
+    for i = 1, 400000 do pieces[i + 1] = ("\10\12\10\10a%09d"):format(i) end
+    return with_text(".model", table.concat(pieces), heed.tokenizers.load)
+  end).seconds = 0.01
   call("loading a tokenizer.json with a long string", function()
     return with_text(".json", '{"a":"' .. ("\\n"):rep(20 * MIB) .. '"}', heed.tokenizers.load)
   end)

@@ -37,8 +37,8 @@ local function problem_of(change)
 end
 
 describe("a GGUF file of a decoder", function()
-  for _, name in ipairs { "llama", "llama_linear", "llama_tied", "llama_yarn", "mistral", "phi3", "phi3_partial", "qwen2",
-    "qwen3" } do
+  for _, name in ipairs { "llama", "llama_linear", "llama_tied", "llama_yarn", "mistral", "phi3", "phi3_partial",
+    "qwen2", "qwen3" } do
     it("has what the golden " .. name .. " needs", function()
       local model = assert(heed.models.load("tests/golden/decoders/" .. name))
       saved(model, nil, function(again)
@@ -99,7 +99,8 @@ describe("a GGUF file of a decoder", function()
   end)
 
   it("is refused for settings without a place in it", function()
-    for name, setting in pairs { llama_biases = "hidden_act", llama_dynamic = "rope_scaling", gemma3 = "layer_types" } do
+    for name, setting in pairs { llama_biases = "hidden_act", llama_dynamic = "rope_scaling",
+      gemma3 = "layer_types" } do
       local model = assert(heed.models.load("tests/golden/decoders/" .. name))
       local done, problem = model:save_pretrained "nowhere/x.gguf"
       assert.is_nil(done)

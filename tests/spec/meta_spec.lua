@@ -230,8 +230,11 @@ describe("the annotations", function()
   it("name the fields and methods of decoders", function()
     local gpt2 = assert(require("heed.models.gpt2").load "tests/golden/decoders/gpt2")
     local llama = assert(require("heed.models.llama").load "tests/golden/decoders/llama")
+    local of_files = { tokenizer = true, tokenizer_problem = true, chat_template = true }
     for owner, object in pairs { Decoder = gpt2, GPT2 = gpt2, Llama = llama, ModelCache = llama:new_cache() } do
-      for name in pairs(documented[owner]) do assert.is_not_nil(object[name], owner .. "." .. name) end
+      for name in pairs(documented[owner]) do
+        assert.is_true(object[name] ~= nil or of_files[name], owner .. "." .. name)
+      end
     end
   end)
 end)

@@ -197,6 +197,18 @@ describe("a hook", function()
   end)
 end)
 
+describe("a damaged chat template", function()
+  it("gives a text or a proper message", function()
+    local script = support.quote(support.top .. "/tests/fuzz/template_fuzz.lua")
+    local count = support.nightly(20000, 500)
+    for seed = 1, 2 do
+      local result = support.run(("%s %s %d %d"):format(support.heed, script, seed, count))
+      assert.equal(count .. " templates, 0 poor messages\n", result.out)
+      assert.equal(0, result.code)
+    end
+  end)
+end)
+
 describe("any function with any arguments", function()
   it("survives random calls, with proper messages", function()
     local limit = "ulimit -v 6000000 2>/dev/null; "

@@ -1,7 +1,9 @@
 -- heed.tokenizers: tokenizers of any kind, against Hugging Face's.
+local core = require "heed.core"
 local heed = require "heed"
 local cases = require "tests.golden.tokenizers"
 local raises = require "tests.raises"
+local support = require "tests.support"
 
 local loaded = {}
 local function tokenizer(name)
@@ -186,5 +188,79 @@ describe("a vocabulary in older files", function()
     for _, text in ipairs { "Your journey starts with one step.", "Café  日本か", "unknown€ words!" } do
       assert.are.same(bert:encode(text), tok:encode(text))
     end
+  end)
+
+  --- A folder with the vocabulary and the merges of gpt2.json and RoBERTa's special tokens, for f(folder).
+  local function with_pairs(f)
+    local model = core.files.json("tests/golden/tokenizers/gpt2.json").model
+    local tokens, lines, folder = {}, { "#version: 0.2" }, support.new_folder()
+    for i, name in ipairs { "<s>", "<pad>", "</s>", "<unk>", "<mask>" } do model.vocab[name] = 359 + i end
+    for token, id in pairs(model.vocab) do
+      tokens[#tokens + 1] = ('"%s": %d'):format(token:gsub('[\\"]', "\\%0"), id)
+    end
+    for i = 1, #model.merges do lines[#lines + 1] = table.concat(model.merges[i], " ", 1, 2) end
+    support.write(folder .. "/vocab.json", "{" .. table.concat(tokens, ",") .. "}")
+    support.write(folder .. "/merges.txt", table.concat(lines, "\n") .. "\n")
+    local good, problem = pcall(f, folder)
+    support.remove_folder(folder)
+    assert(good, problem)
+  end
+
+  it("is GPT-2's vocab.json with merges.txt", function()
+    with_pairs(function(folder)
+      local tok, whole = assert(heed.tokenizers.load(folder)), tokenizer "gpt2.json"
+      for _, text in ipairs { "Hello, world! It's 2024;", " naïve\n\n🎉 ٣ x", "aaaaaaa" } do
+        assert.are.same(whole:encode(text), tok:encode(text))
+      end
+    end)
+  end)
+
+  it("is RoBERTa's, with its special tokens, if tokenizer_config.json says so", function()
+    with_pairs(function(folder)
+      support.write(folder .. "/tokenizer_config.json", '{"tokenizer_class": "RobertaTokenizerFast"}')
+      local tok = assert(heed.tokenizers.load(folder))
+      local ids = tokenizer("gpt2.json"):encode "Hello"
+      table.insert(ids, 1, 361)
+      table.insert(ids, 363)
+      assert.are.same(ids, tok:encode "Hello")
+      assert.are.same({ 361, 365, 363 }, tok:encode("  <mask>", { allowed_special = true }))
+      support.write(folder .. "/tokenizer_config.json", '{"tokenizer_class": null, "add_prefix_space": true}')
+      tok = assert(heed.tokenizers.load(folder))
+      assert.are.same(tokenizer("gpt2.json"):encode " Hello", tok:encode "Hello")
+    end)
+  end)
+
+  it("is refused where other files decide about the ids", function()
+    with_pairs(function(folder)
+      local function problem_with(config)
+        support.write(folder .. "/tokenizer_config.json", config)
+        return select(2, heed.tokenizers.load(folder)):gsub("^load: '.-': ", "")
+      end
+      assert.equal("tokenizer_class is Qwen2Tokenizer; vocab.json with merges.txt must be that of GPT2Tokenizer " ..
+        "or RobertaTokenizer; save the tokenizer as tokenizer.json",
+        (problem_with '{"tokenizer_class": "Qwen2Tokenizer"}'))
+      assert.equal("tokenizer_config.json adds the token '<tool>', which the vocabulary lacks; save the tokenizer " ..
+        "as tokenizer.json", (problem_with '{"added_tokens_decoder": {"360": {"content": "<tool>"}}}'))
+      assert.equal("tokenizer_config.json: add_prefix_space must be true or false",
+        (problem_with '{"add_prefix_space": 1}'))
+      assert.equal("tokenizer_config.json: it must be an object", (problem_with "[]"))
+    end)
+  end)
+
+  it("is a cased vocab.txt if tokenizer_config.json says so", function()
+    local wordpiece = require "heed.tokenizers.wordpiece"
+    local folder = support.new_folder()
+    support.write(folder .. "/vocab.txt", support.read "tests/golden/tiny_bert/vocab.txt" .. "Caf\n##é\nÉ\n日本\n")
+    for _, flags in ipairs { { false }, { false, true }, { true, false }, { nil, nil, false } } do
+      local options = { do_lower_case = flags[1], strip_accents = flags[2], tokenize_chinese_chars = flags[3] }
+      local fields = {}
+      for name, value in pairs(options) do fields[#fields + 1] = ('"%s": %s'):format(name, tostring(value)) end
+      support.write(folder .. "/tokenizer_config.json", "{" .. table.concat(fields, ",") .. "}")
+      local tok, bert = assert(heed.tokenizers.load(folder)), assert(wordpiece.load(folder .. "/vocab.txt", options))
+      for _, text in ipairs { "Café É cafe\204\129", "日本 Your journey" } do
+        assert.are.same(bert:encode(text), tok:encode(text))
+      end
+    end
+    support.remove_folder(folder)
   end)
 end)

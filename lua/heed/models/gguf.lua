@@ -88,6 +88,7 @@ local LONGEST = 4096 -- elements of lists of metadata that are read: settings by
 
 --- The number with the fewest digits that is the same float32: 1e-05 for 9.9999997473788e-06.
 local function shortest(value)
+  if value ~= value or math.abs(value) == math.huge then return value end -- for the rules of settings to refuse
   local rounded = tonumber(("%.7g"):format(value):gsub(",", ".") .. "")
   return math.abs(rounded - value) <= math.abs(value) * 2 ^ -24 and rounded or value
 end
@@ -148,6 +149,20 @@ local function architecture_of(metadata)
   return nil, ("general.architecture is %s; it must be one of %s"):format(E.what(name), NAMES)
 end
 
+-- Keys that are computed with before the rules of settings see them.
+local NUMBERS = { "attention.value_length", "rope.dimension_count", "rope.freq_base", "rope.scale_linear",
+  "rope.scaling.attn_factor", "rope.scaling.factor", "rope.scaling.original_context_length" }
+
+--- The problem with a value among NUMBERS that is not a number, or nil.
+local function not_a_number(metadata, name)
+  for _, key in ipairs(NUMBERS) do
+    local value = metadata[name .. "." .. key]
+    if value ~= nil and type(value) ~= "number" then
+      return ("%s.%s is %s; it must be a number"):format(name, key, E.what(value))
+    end
+  end
+end
+
 --- The keys of the architecture that no setting is made of, as a problem; nil if there are none.
 local function unknown_keys(metadata, name, fields)
   local unknown = {}
@@ -197,7 +212,7 @@ function gguf.config(state, tokenizer, given)
     return config
   end
   local fields = about.fields or {}
-  problem = unknown_keys(metadata, name, fields)
+  problem = unknown_keys(metadata, name, fields) or not_a_number(metadata, name)
   if problem then return nil, problem end
   local function value(key) return metadata[name .. "." .. key] end
   for _, names in ipairs { FIELDS, fields } do
@@ -239,8 +254,8 @@ local function divisors_of(rope, head_dim)
   return core.tensor(list)
 end
 
---- Adds to `metadata` and `state` what gguf.config reads: the settings c of a model, and the divisors. What has no place
---- there is left out.
+--- Adds to `metadata` and `state` what gguf.config reads: the settings c of a model, and the divisors. What has no
+--- place there is left out.
 function gguf.describe(about, c, metadata, state)
   local name = BY_TYPE[about.types[1]]
   local own = ARCHITECTURES[name]

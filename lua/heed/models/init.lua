@@ -46,8 +46,8 @@ local function module_of(config)
 end
 
 --- Loads a model of any known architecture from a folder or a weights file: the class is that of config.json, of the
---- metadata of a .gguf file, or of `config`, which replaces them. `divide` is as in the classes' load. Returns the model, in evaluation mode, or nil and
---- a message.
+--- metadata of a .gguf file, or of `config`, which replaces them. `divide` is as in the classes' load. Returns the
+--- model, in evaluation mode, or nil and a message.
 function models.load(path, config, divide)
   E.check_type(path, "string", "models.load", "path")
   local loading = require "heed.models.loading" -- not above: some Luas load this file while they load heed.nn
@@ -56,7 +56,8 @@ function models.load(path, config, divide)
   if kind == nil then return nil, ("models.load: no such file or folder: '%s'"):format(path) end
   local folder = kind == "file" and (path:match "^.*/" or "") or path:sub(-1) == "/" and path or path .. "/"
   local given, name, problem
-  if kind == "directory" and files.kind(folder .. "model.gguf") == "file" and not files.kind(folder .. "config.json") then
+  local has_config = files.kind(folder .. "config.json") ~= nil
+  if kind == "directory" and files.kind(folder .. "model.gguf") == "file" and not has_config then
     path, kind = folder .. "model.gguf", "file"
   end
   if kind == "file" and config == nil and gguf.is(path) then

@@ -14,21 +14,23 @@ local files = core.files
 
 local loading = {}
 
-local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "model.gguf" }
+local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin" }
 
 -- ---- Files --------------------------------------------------------------------------------------
 
---- The folder of a model (with a trailing slash, or ""), and the path of its weights file. `path` names either of them.
-function loading.find(class, path)
+--- The folder of a model (with a trailing slash, or ""), and the path of its weights file. `path` names either of them;
+--- `further` is one more name of the file that a folder may have, or nil.
+function loading.find(class, path, further)
   E.check_type(path, "string", class .. ".load", "path")
   local kind = files.kind(path)
   if kind == "file" then return path:match "^.*/" or "", path end
   if kind ~= "directory" then return nil, ("%s.load: no such file or folder: '%s'"):format(class, path) end
   local folder = path:sub(-1) == "/" and path or path .. "/"
-  for _, name in ipairs(WEIGHTS) do
+  local names = table.concat(WEIGHTS, ", ") .. (further and ", " .. further or "")
+  for name in names:gmatch "[^, ]+" do
     if files.kind(folder .. name) == "file" then return folder, folder .. name end
   end
-  return nil, ("%s.load: the folder '%s' has none of %s"):format(class, path, table.concat(WEIGHTS, ", "))
+  return nil, ("%s.load: the folder '%s' has none of %s"):format(class, path, names)
 end
 
 --- The contents of a JSON file in the folder as a table; an empty table if the file does not exist.
@@ -292,7 +294,7 @@ end
 --- model.tokenizer; tokenizer_problem says why there is none if it cannot be loaded.
 function loading.decoder(class, Class, about)
   return function(path, config, divide)
-    local folder, file = loading.find(class, path)
+    local folder, file = loading.find(class, path, "model.gguf")
     if not folder then return nil, file end
     local given, c, aliases, settings, further, stops, model, fine, problem
     local state, tokenizer, tokenizer_problem

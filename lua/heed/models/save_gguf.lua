@@ -31,8 +31,8 @@ end
 
 -- ---- Metadata -----------------------------------------------------------------------------------
 
---- What a GGUF file says of the tokenizer that came from it, and of its origin and licence; otherwise {}. Returns nil and a message for a file that is no
---- longer there.
+--- What a GGUF file says of the tokenizer that came from it, and of its origin and licence; otherwise {}. Returns nil
+--- and a message for a file that is no longer there.
 local function inherited(model)
   local path = model.tokenizer and model.tokenizer.path
   if not path or not gguf.is(path) then return {} end

@@ -122,8 +122,8 @@ end
 
 local OPTIONS = { "dtype" }
 
---- Makes the method save_pretrained(folder), or save_pretrained(path, {dtype =}) of a .gguf, of a decoder class; `about`
---- is that of loading.decoder.
+--- Makes the method save_pretrained(folder), or save_pretrained(path, {dtype =}) of a .gguf, of a decoder class;
+--- `about` is that of loading.decoder.
 function saving.decoder(about)
   return function(model, folder, ...)
     E.check_self(model, METHOD)

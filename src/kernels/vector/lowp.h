@@ -19,6 +19,7 @@ enum {
   LOWP_KEPT = 4096,                       /* elements of x that stay in the first-level cache */
   LOWP_AHEAD = 2048,                      /* prefetch distance, in elements of w */
   LOWP_FEW = V_REGISTERS >= 32 ? 48 : 16, /* up to this many rows packing costs more than it saves */
+  LOWP_FEW_BLOCKS = V_REGISTERS >= 32 ? 28 : 16, /* the same for blocks, whose widening costs more (Q4_1) */
 };
 _Static_assert(LOWP_BLOCK == HEED_INT8_BLOCK, "int8 values have a scale for each block");
 _Static_assert(LOWP_BLOCK % V_LANES == 0 && GEMM_DEPTH % LOWP_BLOCK == 0,
@@ -305,7 +306,8 @@ bool KERNEL(lowp)(const heed__lowp_task *t, const heed__pace *pace, int64_t *pos
                                         [HEED_INT8] = V_NAME(lowp_panels_INT8),
                                         HEED_BLOCK_DTYPE_LIST(X)};
 #undef X
-  if (t->m > LOWP_FEW) return panels[t->dtype](t, pace, position);
+  if (t->m > (heed__is_blocked(t->dtype) ? LOWP_FEW_BLOCKS : LOWP_FEW))
+    return panels[t->dtype](t, pace, position);
   return heed__is_blocked(t->dtype) ? blocks_dots(t, pace, position) : lowp_dots(t, pace, position);
 }
 

@@ -1,5 +1,5 @@
 /* Products with weights of blocked dtypes, whose blocks are widened in registers. An element is summed in the
- * same order for every m up to LOWP_FEW. */
+ * same order for every m up to LOWP_FEW_BLOCKS. */
 #ifndef HEED_VECTOR_LOWP_BLOCKS_H
 #define HEED_VECTOR_LOWP_BLOCKS_H
 
