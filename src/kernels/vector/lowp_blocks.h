@@ -27,18 +27,23 @@ V_INLINE void blocks_tile_of(const heed_dtype dtype, const int rows, const heed_
     vfloat part[BLOCKS_ROWS][BLOCKS_CHAINS];
     V_UNROLL
     for (int r = 0; r < rows; r++) part[r][0] = part[r][1] = v_zero();
-    for (size_t p = 0; p < t->k; p += elements, w += bytes, x += elements) {
-      V_UNROLL
-      for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(w + BLOCKS_AHEAD + line, 0, 2);
-      V_UNROLL
-      for (size_t g = 0; g < elements / BLOCKS_GROUP; g++) {
+    for (size_t p = 0; p < t->k; p += BLOCKS_KEPT * BLOCKS_GROUP) {
+      const size_t blocks = heed__min_size(t->k - p, BLOCKS_KEPT * BLOCKS_GROUP) / elements;
+      blocks_scales scales;
+      blocks_scales_of(dtype, w, blocks, &scales);
+      for (size_t b = 0; b < blocks; b++, w += bytes, x += elements) {
         V_UNROLL
-        for (size_t q = 0; q < BLOCKS_GROUP; q += V_LANES) {
-          const vfloat y = blocks_vector(dtype, w, g, q);
+        for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(w + BLOCKS_AHEAD + line, 0, 2);
+        V_UNROLL
+        for (size_t g = 0; g < elements / BLOCKS_GROUP; g++) {
           V_UNROLL
-          for (int r = 0; r < rows; r++) {
-            vfloat *const to = &part[r][q / V_LANES % BLOCKS_CHAINS];
-            *to = v_fma(v_load(x + r * t->x_row + g * BLOCKS_GROUP + q), y, *to);
+          for (size_t q = 0; q < BLOCKS_GROUP; q += V_LANES) {
+            const vfloat y = blocks_scaled(dtype, w, g, q, &scales, b * (elements / BLOCKS_GROUP) + g);
+            V_UNROLL
+            for (int r = 0; r < rows; r++) {
+              vfloat *const to = &part[r][q / V_LANES % BLOCKS_CHAINS];
+              *to = v_fma(v_load(x + r * t->x_row + g * BLOCKS_GROUP + q), y, *to);
+            }
           }
         }
       }
