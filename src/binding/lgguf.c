@@ -49,7 +49,7 @@ static int metadata_of_archive(lua_State *L) {
   lheed_arguments(L, "load", 2);
   const lheed_box *box = lheed_test(L, 1, &lheed_archive_type);
   if (!box || !box->object) return lheed_bad_argument(L, 1, "load", "archive", "an archive");
-  const int64_t longest = (int64_t)luaL_optinteger(L, 2, PTRDIFF_MAX);
+  const int64_t longest = lheed_opt_integer(L, 2, "load", "longest", INT64_MAX);
   lua_newtable(L);
   lua_newtable(L);
   for (int64_t i = 1; heed_gguf_pair(box->object, i, &key, &value); i++) {
