@@ -14,6 +14,8 @@ or Ctrl-D, ends.
   --temperature T    0: always the most likely token; higher: more surprising (0.7)
   --seed N           seed for sampling (1)
   --dtype D          dtype of the weights: float32, bfloat16, float16, int8, q8_0, q4_k, … (as in the file)
+  --precision P      how products are computed: highest, high or medium (high: several times as fast where the
+                     processor has instructions for few bits)
   --help             shows this text]]
 
 local function note(...) io.stderr:write("chat: ", string.format(...), "\n") end
@@ -27,8 +29,8 @@ end
 
 local function whole(text) return tonumber(text) and tonumber(text) % 1 == 0 and math.floor(tonumber(text)) or nil end
 local KNOWN = { system = tostring, history = tostring, tokens = whole, temperature = tonumber, seed = whole,
-  dtype = tostring }
-local options = { tokens = 256, temperature = 0.7, seed = 1 }
+  dtype = tostring, precision = tostring }
+local options = { tokens = 256, temperature = 0.7, seed = 1, precision = "high" }
 local path, at = nil, 1
 while arg[at] do
   local name = arg[at]:match "^%-%-(.*)$"
@@ -61,6 +63,9 @@ local tok = model.tokenizer
 if not tok then stop("'%s': %s", path, model.tokenizer_problem or "no tokenizer belongs to the model") end
 if not tok.chat_template then stop("'%s' has no chat template: it is not a model for chats", path) end
 if options.dtype then model:to(options.dtype) end
+if not pcall(heed.set_matmul_precision, options.precision) then
+  stop("--precision is '%s'; it must be highest, high or medium", options.precision)
+end
 local context = model.config.max_position_embeddings
 local stop_ids = model.config.stop_tokens or { tok.eos_token_id }
 local generator = heed.Generator(options.seed)

@@ -19,6 +19,7 @@ else
   })
 end
 if not model then error("npc: " .. problem, 0) end
+heed.set_matmul_precision "high" -- reads the player's words several times as fast where the processor can
 local tok = model.tokenizer
 if arg[2] and not model.chat_template then
   error("npc: the model has no chat template: " .. (model.tokenizer_problem or "give a model for chats"), 0)
