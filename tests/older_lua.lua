@@ -54,9 +54,11 @@ local function number_of(text, at, count, signed)
   return number
 end
 
--- The bytes of a float32 that is normal or 0, which is all that the specs need.
+-- The bytes of a float32 that is normal, 0, nan or inf, which is all that the specs need.
 local function float_bytes(x)
   if x == 0 then return bytes_of(0, 4) end
+  if x ~= x then return bytes_of(0x7fc00000, 4) end
+  if math.abs(x) == 1 / 0 then return bytes_of(x > 0 and 0x7f800000 or 0xff800000, 4) end
   local fraction, exponent = math.frexp(math.abs(x))
   return bytes_of((x < 0 and 2 ^ 31 or 0) + (exponent + 126) * 2 ^ 23 + (fraction * 2 - 1) * 2 ^ 23, 4)
 end
