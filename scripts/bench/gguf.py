@@ -51,7 +51,8 @@ heed.set_matmul_precision({precision!r})
 local model = heed.models.load({path!r})
 local tok = model.tokenizer
 local ids = tok.chat_template
-  and tok:apply_chat_template({{ {{ role = "user", content = "Hello!" }} }}, {{ add_generation_prompt = true, tokenize = true }})
+  and tok:apply_chat_template({{ {{ role = "user", content = "Hello!" }} }},
+    {{ add_generation_prompt = true, tokenize = true }})
   or tok:encode "Hello!"
 model:generate(ids, {{ max_new_tokens = 1 }})
 """

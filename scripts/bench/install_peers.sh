@@ -18,8 +18,10 @@ for peer in $peers; do
   "$venv/bin/pip" install --quiet --disable-pip-version-check "$peer" >"$venv/pip.log" 2>&1 || missing="$missing $peer"
 done
 "$venv/bin/python" -c 'import numpy' || { cat "$venv/pip.log" >&2; exit 1; }
-# PyPI's wheels of llama.cpp lack VNNI and AMX: it is built for this processor
+# PyPI's wheels of llama.cpp lack VNNI: it is built for this processor. Its products with AMX crash with small models.
 echo "  PIP llama-cpp-python (from source)" >&2
-CMAKE_ARGS=-DGGML_NATIVE=ON "$venv/bin/pip" install --quiet --disable-pip-version-check --no-binary llama-cpp-python \
-  llama-cpp-python >"$venv/pip.log" 2>&1 || missing="$missing llama-cpp-python"
+plain='-mno-amx-int8 -mno-amx-tile -mno-amx-bf16'
+case $(uname -m) in x86_64) ;; *) plain='' ;; esac
+CFLAGS=$plain CXXFLAGS=$plain CMAKE_ARGS=-DGGML_NATIVE=ON "$venv/bin/pip" install --quiet --disable-pip-version-check \
+  --no-binary llama-cpp-python llama-cpp-python >"$venv/pip.log" 2>&1 || missing="$missing llama-cpp-python"
 if [ -n "$missing" ]; then echo "bench: packages that could not be installed:$missing" >&2; else echo "$peers" >"$done_mark"; fi
