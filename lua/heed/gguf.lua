@@ -44,6 +44,12 @@ local loaded = setmetatable({}, { __mode = "k" })
 
 function M.remember(metadata, types) loaded[metadata] = types end
 
+--- Chooses the type of a number in metadata to save, such as "float32" for one that may be whole.
+function M.choose(metadata, key, kind)
+  loaded[metadata] = loaded[metadata] or {}
+  loaded[metadata][key] = kind
+end
+
 --- The type of all elements of a list; nil: it holds lists.
 local function kind_of(list, candidates, where)
   if type(list[1]) == "table" then return nil end

@@ -84,6 +84,17 @@ describe("a GGUF file of a decoder", function()
     end)
   end)
 
+  it("has floats where llama.cpp reads floats, also for whole numbers", function()
+    local model = assert(heed.models.load "tests/golden/decoders/llama")
+    saved(model, nil, function(_, path)
+      local bytes = support.read(path)
+      local at = bytes:find("llama.rope.freq_base", 1, true) + #"llama.rope.freq_base"
+      assert.are.equal(6, bytes:byte(at)) -- float32
+      at = bytes:find("llama.block_count", 1, true) + #"llama.block_count"
+      assert.are.equal(4, bytes:byte(at)) -- uint32
+    end)
+  end)
+
   it("refuses dtypes that it cannot have, and a dtype for a folder", function()
     local model = assert(heed.models.load "tests/golden/decoders/llama")
     assert.has_error(function() model:save_pretrained("x.gguf", { dtype = "int8" }) end,

@@ -51,4 +51,13 @@ describe("models.load", function()
     assert.are.equal("models.load: no such file or folder: 'tests/nowhere'", problem)
     raises("models.load: path is nil; it must be a string", function() models.load() end)
   end)
+
+  it("refuses more layers than any model has before it lists them", function()
+    local model, problem = heed.models.load("tests/golden/decoders/qwen3", { model_type = "qwen3",
+      num_hidden_layers = 2000000000, vocab_size = 61, hidden_size = 32, intermediate_size = 40,
+      num_attention_heads = 4 })
+    assert.is_nil(model)
+    assert.truthy(problem:find("num_hidden_layers is the number 2000000000; it must be an integer of at most 10000", 1,
+      true), problem)
+  end)
 end)

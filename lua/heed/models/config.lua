@@ -32,10 +32,15 @@ table.sort(configs.activation_names)
 -- ---- Values -------------------------------------------------------------------------------------
 
 --- What is wrong with a value for each kind of rule; nil if nothing is.
-local KINDS = {
+local KINDS
+KINDS = {
   size = function(value)
     local whole = type(value) == "number" and value % 1 == 0 and value >= 1 and value < 2 ^ 53
     return not whole and "an integer of at least 1"
+  end,
+  layers = function(value) -- lists of settings have as many elements, before the weights are counted
+    local problem = KINDS.size(value)
+    return problem or value > 10000 and "an integer of at most 10000"
   end,
   index = function(value) -- counted from 0
     local whole = type(value) == "number" and value % 1 == 0 and value >= 0 and value < 2 ^ 53
@@ -47,7 +52,7 @@ local KINDS = {
   empty = function(value) return not (type(value) == "table" and next(value) == nil) and "empty" end,
 }
 
---- The problem with a value of a config, or nil. A rule has `kind`: "size" (an integer of at least 1), "index" (of at
+--- The problem with a value of a config, or nil. A rule has `kind`: "size" or "layers" (from 1), "index" (of at
 --- least 0), "positive", "number", "boolean", "table", "empty" (a table), a list of the allowed values, or nil for
 --- anything; and `default`. A value without a default is required unless the rule is `optional`.
 local function wrong(value, rule)
@@ -98,7 +103,8 @@ function configs.read(config, rules, of)
     problem = problem or wrong(value, rule) and ("%s %s"):format(alias, wrong(value, rule))
     if problem then problems[#problems + 1] = (of or "") .. problem end
     if value == nil then value = rule.default end
-    if value and rule.kind == "size" and not problem then value = math.floor(value) end -- 8.0 is 8
+    local whole = rule.kind == "size" or rule.kind == "layers"
+    if value and whole and not problem then value = math.floor(value) end -- 8.0 is 8
     values[name], aliases[name] = value, alias
   end
   if #problems == 0 then return values, aliases end

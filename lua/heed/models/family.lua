@@ -199,6 +199,7 @@ return function(name, about)
   for _, rules in ipairs { SHARED, about.settings or {} } do
     for each, rule in pairs(rules) do about.rules[each] = rule end
   end
+  if about.slides then about.rules.num_hidden_layers = { kind = "layers" } end -- their types are listed
   about.complete = completer(about)
 
   local Layer, Model = layer_class(name), nn.Module.class(name, Decoder)

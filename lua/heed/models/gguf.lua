@@ -3,6 +3,7 @@
 
 local compat = require "heed.compat"
 local core = require "heed.core"
+local types = require "heed.gguf"
 local E = require "heed.nn.entries"
 local state_dict = require "heed.nn.state_dict"
 
@@ -28,6 +29,13 @@ local READ = {
   ["attention.value_length"] = true, ["rope.dimension_count"] = true, ["rope.scaling.attn_factor"] = true,
   ["rope.scaling.factor"] = true, ["rope.scaling.finetuned"] = true, ["rope.scaling.original_context_length"] = true,
   ["rope.scaling.type"] = true, ["rope.scale_linear"] = true, tensor_data_layout = true, vocab_size = true,
+}
+
+-- Keys whose numbers are float32; those of others are uint32. llama.cpp refuses other types.
+local FLOATS = {
+  ["attention.layer_norm_rms_epsilon"] = true, attn_logit_softcapping = true, final_logit_softcapping = true,
+  ["rope.freq_base"] = true, ["rope.freq_base_swa"] = true, ["rope.scaling.attn_factor"] = true,
+  ["rope.scaling.factor"] = true,
 }
 
 -- Keys that change nothing with these values.
@@ -259,7 +267,11 @@ end
 function gguf.describe(about, c, metadata, state)
   local name = BY_TYPE[about.types[1]]
   local own = ARCHITECTURES[name]
-  local function set(key, value) metadata[name .. "." .. key] = value end
+  local function set(key, value)
+    metadata[name .. "." .. key] = value
+    local kind = FLOATS[key] and "float32" or "uint32"
+    if type(value) == "number" then types.choose(metadata, name .. "." .. key, kind) end
+  end
   metadata["general.architecture"] = name
   for _, fields in ipairs { FIELDS, own.fields or {} } do
     for key, field in pairs(fields) do
