@@ -68,7 +68,7 @@ static size_t reduced_size(const heed__lowp_task *t, size_t *scratch_bytes) {
 #if !defined(V_HALVES)
   if (!f.bytes) return 0;
 #endif
-  if (t->m < FEW_ROWS || t->k < REDUCED_LINE) return 0;
+  if (t->m < FEW_BELOW || t->k < REDUCED_LINE) return 0;
   return (t->m + REDUCED_LANES - 1) / REDUCED_LANES * f.vector;
 }
 

@@ -9,7 +9,7 @@
 #include "widen_blocks.h"
 
 enum {
-  FEW_ROWS = 8,        /* fewer rows of x than these */
+  FEW_BELOW = 8,       /* fewer rows of x than these */
   FEW_TILE = 4,        /* rows of x in a tile at most */
   FEW_COLUMNS = 4,     /* rows of the weight whose sums are joined together */
   FEW_DEPTH = 256,     /* elements to a multiple of which rows of x are filled up with zeros */
@@ -38,7 +38,7 @@ V_INLINE int few_offset(const heed_dtype dtype) {
 
 /* Whether the product is one of these. */
 V_INLINE bool few_goes(const heed__lowp_task *t) {
-  return t->m < FEW_ROWS && t->k >= HEED_INT8_BLOCK && (t->dtype == HEED_INT8 || heed__is_blocked(t->dtype));
+  return t->m < FEW_BELOW && t->k >= HEED_INT8_BLOCK && (t->dtype == HEED_INT8 || heed__is_blocked(t->dtype));
 }
 
 /* ---- Packing ---- */
