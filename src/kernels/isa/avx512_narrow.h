@@ -58,16 +58,20 @@ static inline vint v_byte_nibbles(vint x) {
 static inline vint v_high_nibbles(vint x) {
   return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
 }
+/* 16 bits of each */
+static inline uint64_t v_join_words(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d) {
+  uint16_t word[4];
+  memcpy(word, a, 2);
+  memcpy(word + 1, b, 2);
+  memcpy(word + 2, c, 2);
+  memcpy(word + 3, d, 2);
+  const uint64_t low = word[0] | (uint32_t)word[1] << 16, high = word[2] | (uint32_t)word[3] << 16;
+  return low | high << 32;
+}
 /* Adds 16 to the bytes whose bit is set: 16 bits of each. */
 static inline vint v_add_fifths(vint x, const uint8_t *a, const uint8_t *b, const uint8_t *c,
                                 const uint8_t *d) {
-  uint16_t bits[4];
-  memcpy(bits, a, 2);
-  memcpy(bits + 1, b, 2);
-  memcpy(bits + 2, c, 2);
-  memcpy(bits + 3, d, 2);
-  const uint64_t low = bits[0] | (uint32_t)bits[1] << 16, high = bits[2] | (uint32_t)bits[3] << 16;
-  return _mm512_mask_add_epi8(x, low | high << 32, x, _mm512_set1_epi8(16));
+  return _mm512_mask_add_epi8(x, v_join_words(a, b, c, d), x, _mm512_set1_epi8(16));
 }
 /* x with some bits of 32 bytes, which are used twice: rotated to the left by these counts */
 static inline vint v_or_bits(vint x, const uint8_t *p, int low, int high, int bits) {
@@ -78,13 +82,7 @@ static inline vint v_or_bits(vint x, const uint8_t *p, int low, int high, int bi
 /* The first float16 number of each, and the first two of each; other lanes are 0. */
 static inline vfloat v_load_four_halves(const uint8_t *a, const uint8_t *b, const uint8_t *c,
                                         const uint8_t *d) {
-  uint16_t half[4];
-  memcpy(half, a, 2);
-  memcpy(half + 1, b, 2);
-  memcpy(half + 2, c, 2);
-  memcpy(half + 3, d, 2);
-  const uint64_t low = half[0] | (uint32_t)half[1] << 16, high = half[2] | (uint32_t)half[3] << 16;
-  return _mm512_zextps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)(low | high << 32))));
+  return _mm512_zextps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)v_join_words(a, b, c, d))));
 }
 static inline vfloat v_load_four_pairs(const uint8_t *a, const uint8_t *b, const uint8_t *c,
                                        const uint8_t *d) {
