@@ -37,84 +37,150 @@ static inline vint v_dot_bytes(vint sum, vint a, vint b) {
   return _mm512_dpbusd_epi32(sum, a, b);
 }
 
-/* ---- Few rows (reduced_few.h) ---- */
+/* ---- Few rows (reduced_few.h): 64 bytes, and 16 sums of four products each ---- */
 
-/* out [16] = the sums of four bytes each */
-static inline void v_sums_of_bytes(int32_t *out, const int8_t *q) {
-  const __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(q));
-  _mm512_storeu_si512(out, sum);
+#define V_BYTE_OFFSET 128 /* added to bytes with sign, so that they have none */
+typedef __m512i vbytes;
+typedef __m512i vdots;
+typedef __m512 vparts;
+
+/* The 64 integers nearest to x, within ±127 */
+static inline void v_store_rounded(int8_t *p, const vfloat x[4]) {
+  _mm512_storeu_si512(p, v_round_bytes(x));
+}
+
+static inline vbytes vb_load(const void *p) {
+  return _mm512_loadu_si512(p);
+}
+/* The first n bytes, then zeros; nothing else is read. */
+static inline vbytes vb_load_first(const void *p, size_t n) {
+  return v_load_first_bytes(p, n);
 }
 /* 16 bytes of each */
-static inline vint v_load_quarters(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d) {
-  __m512i out = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)a));
-  out = _mm512_inserti32x4(out, _mm_loadu_si128((const __m128i *)(const void *)b), 1);
-  out = _mm512_inserti32x4(out, _mm_loadu_si128((const __m128i *)(const void *)c), 2);
-  return _mm512_inserti32x4(out, _mm_loadu_si128((const __m128i *)(const void *)d), 3);
+static inline vbytes vb_load_four(const uint8_t *const *p, size_t at) {
+  __m512i out = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(p[0] + at)));
+  out = _mm512_inserti32x4(out, _mm_loadu_si128((const __m128i *)(const void *)(p[1] + at)), 1);
+  out = _mm512_inserti32x4(out, _mm_loadu_si128((const __m128i *)(const void *)(p[2] + at)), 2);
+  return _mm512_inserti32x4(out, _mm_loadu_si128((const __m128i *)(const void *)(p[3] + at)), 3);
 }
 /* The low and high halves of bytes */
-static inline vint v_byte_nibbles(vint x) {
+static inline vbytes vb_low(vbytes x) {
   return _mm512_and_si512(x, _mm512_set1_epi8(15));
 }
-static inline vint v_high_nibbles(vint x) {
+static inline vbytes vb_high(vbytes x) {
   return _mm512_and_si512(_mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
 }
 /* 16 bits of each */
-static inline uint64_t v_join_words(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d) {
+static inline uint64_t v_join_words(const uint8_t *const *p, size_t at) {
   uint16_t word[4];
-  memcpy(word, a, 2);
-  memcpy(word + 1, b, 2);
-  memcpy(word + 2, c, 2);
-  memcpy(word + 3, d, 2);
+  for (int i = 0; i < 4; i++) memcpy(word + i, p[i] + at, 2);
   const uint64_t low = word[0] | (uint32_t)word[1] << 16, high = word[2] | (uint32_t)word[3] << 16;
   return low | high << 32;
 }
 /* Adds 16 to the bytes whose bit is set: 16 bits of each. */
-static inline vint v_add_fifths(vint x, const uint8_t *a, const uint8_t *b, const uint8_t *c,
-                                const uint8_t *d) {
-  return _mm512_mask_add_epi8(x, v_join_words(a, b, c, d), x, _mm512_set1_epi8(16));
+static inline vbytes vb_add_fifths(vbytes x, const uint8_t *const *p, size_t at) {
+  return _mm512_mask_add_epi8(x, v_join_words(p, at), x, _mm512_set1_epi8(16));
 }
-/* x with some bits of 32 bytes, which are used twice: rotated to the left by these counts */
-static inline vint v_or_bits(vint x, const uint8_t *p, int low, int high, int bits) {
+/* x with some bits of 32 bytes, which are used twice: shifted to the left by `low` and `high`, or to the
+ * right where these are negative */
+static inline vbytes vb_or_bits(vbytes x, const uint8_t *p, int low, int high, int bits) {
   const __m512i y = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)p));
   const __m512i count = _mm512_setr_epi64(low, low, low, low, high, high, high, high);
   return _mm512_ternarylogic_epi64(x, _mm512_rolv_epi64(y, count), _mm512_set1_epi8((char)bits), 0xf8);
 }
-/* The first float16 number of each, and the first two of each; other lanes are 0. */
-static inline vfloat v_load_four_halves(const uint8_t *a, const uint8_t *b, const uint8_t *c,
-                                        const uint8_t *d) {
-  return _mm512_zextps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)v_join_words(a, b, c, d))));
+/* Bytes with sign as v_dot takes them */
+static inline vbytes vb_signed(vbytes x) {
+  return v_flip_bytes(x);
 }
-static inline vfloat v_load_four_pairs(const uint8_t *a, const uint8_t *b, const uint8_t *c,
-                                       const uint8_t *d) {
+
+static inline vdots v_no_dots(void) {
+  return _mm512_setzero_si512();
+}
+static inline vdots v_load_dots(const void *p) {
+  return _mm512_loadu_si512(p);
+}
+static inline void v_store_dots(int32_t *p, vdots x) {
+  _mm512_storeu_si512(p, x);
+}
+/* sum + Σ x · q of four bytes each; x is below 64, or with v_dot_signed what vb_signed returns */
+static inline vdots v_dot(vdots sum, vbytes x, const void *q) {
+  return v_dot_bytes(sum, x, _mm512_loadu_si512(q));
+}
+static inline vdots v_dot_signed(vdots sum, vbytes x, const void *q) {
+  return v_dot_bytes(sum, x, _mm512_loadu_si512(q));
+}
+static inline vdots v_sum_bytes(const void *q) {
+  return v_dot(v_no_dots(), _mm512_set1_epi8(1), q);
+}
+
+static inline vparts vp_zero(void) {
+  return _mm512_setzero_ps();
+}
+/* sum + dots · factor */
+static inline vparts vp_fma(vdots dots, vparts factor, vparts sum) {
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), factor, sum);
+}
+/* sum + dots · a · b */
+static inline vparts vp_fma_two(vdots dots, float a, float b, vparts sum) {
+  return _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dots), _mm512_set1_ps(a)), _mm512_set1_ps(b), sum);
+}
+/* The first float16 number of each in lanes 0 to 3, or the first two of each in lanes 0 to 7; then zeros */
+static inline vparts vp_load_four(const uint8_t *const *p) {
+  return _mm512_zextps128_ps512(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)v_join_words(p, 0))));
+}
+static inline vparts vp_load_pairs(const uint8_t *const *p) {
   int32_t pair[4];
-  memcpy(pair, a, 4);
-  memcpy(pair + 1, b, 4);
-  memcpy(pair + 2, c, 4);
-  memcpy(pair + 3, d, 4);
+  for (int i = 0; i < 4; i++) memcpy(pair + i, p[i], 4);
   return _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm_setr_epi32(pair[0], pair[1], pair[2], pair[3])));
 }
-/* The first of two float16 numbers in the lower lanes, the second in the upper ones */
-static inline vfloat v_spread_pair(const uint8_t *p) {
-  return _mm512_mask_mov_ps(v_set_float16(p), 0xff00, v_set_float16(p + 2));
+/* The first of two float16 numbers times 8 bytes, the second times the next 8 */
+static inline vparts vp_scale_bytes(const uint8_t *p, const uint8_t *bytes) {
+  const __m512 scale = _mm512_mask_mov_ps(v_set_float16(p), 0xff00, v_set_float16(p + 2));
+  return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(v_load_bytes(bytes)));
+}
+/* A float16 number times 16 bytes with sign */
+static inline vparts vp_scale_signed(const uint8_t *p, const uint8_t *bytes) {
+  return _mm512_mul_ps(v_set_float16(p), v_load_int8((const int8_t *)bytes));
+}
+static inline vparts vp_mul(vparts x, const float *p) {
+  return _mm512_mul_ps(x, _mm512_loadu_ps(p));
 }
 /* The first eight lanes times eight numbers; the others are 0. */
-static inline vfloat v_mul_eight(vfloat x, const float *p) {
+static inline vparts vp_mul_eight(vparts x, const float *p) {
   return _mm512_zextps256_ps512(_mm256_mul_ps(_mm512_castps512_ps256(x), _mm256_loadu_ps(p)));
 }
-/* Lanes 0, step, 2 · step and 3 · step, four times each */
-static inline vfloat v_spread_fours(vfloat x, int step) {
+/* Lanes 0, step, 2 · step and 3 · step of the first eight, four times each */
+static inline vparts vp_fours(vparts x, int step) {
   const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
   return _mm512_permutexvar_ps(step == 2 ? _mm512_add_epi32(lane, lane) : lane, x);
 }
-/* Lanes i…i + 3, four times each */
-static inline vfloat v_spread_four(vfloat x, int i) {
+/* Lanes 4 · i…4 · i + 3, four times each */
+static inline vparts vp_fours_from(vparts x, int i) {
   const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-  return _mm512_permutexvar_ps(_mm512_add_epi32(lane, _mm512_set1_epi32(i)), x);
+  return _mm512_permutexvar_ps(_mm512_add_epi32(lane, _mm512_set1_epi32(4 * i)), x);
 }
-/* Lanes i and i + step, eight times each */
-static inline vfloat v_spread_two(vfloat x, int i, int step) {
-  return _mm512_permutexvar_ps(
-      _mm512_mask_mov_epi32(_mm512_set1_epi32(i), 0xff00, _mm512_set1_epi32(i + step)), x);
+/* Lanes i and i + 2 of the first eight, eight times each */
+static inline vparts vp_eights(vparts x, int i) {
+  return _mm512_permutexvar_ps(_mm512_mask_mov_epi32(_mm512_set1_epi32(i), 0xff00, _mm512_set1_epi32(i + 2)),
+                               x);
+}
+/* sum + x; of the first eight lanes, and of the others, only these need to be added */
+static inline vparts vp_add_first(vparts sum, vparts x) {
+  return _mm512_add_ps(sum, x);
+}
+static inline vparts vp_add_last(vparts sum, vparts x) {
+  return _mm512_add_ps(sum, x);
+}
+/* The sum of the lanes is that of x; and of the odd ones of the first eight lanes of y; and minus that of the
+ * last eight of y. */
+static inline vfloat vp_join(vparts x) {
+  return x;
+}
+static inline vfloat vp_join_odd(vparts x, vparts y) {
+  return _mm512_mask_add_ps(x, 0xaa, x, y);
+}
+static inline vfloat vp_join_last(vparts x, vparts y) {
+  return _mm512_mask_sub_ps(x, 0xff00, x, y);
 }
 
 #if defined(V_HALVES)

@@ -100,7 +100,9 @@ static void reduced_pack_vector(const heed__lowp_task *t, const reduced_form *f,
       if (i >= rows) {
         r[i] = v_zero();
       } else if (f->bytes) {
-        r[i] = reduced_round_bytes(x, n, &scale[i]);
+        vfloat block[FEW_VECTORS];
+        scale[i] = reduced_scale(block, x, n);
+        r[i] = v_from_bits(v_round_bytes(block));
       } else {
 #if defined(V_HALVES)
         vfloat y[2];

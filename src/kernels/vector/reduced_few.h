@@ -9,13 +9,14 @@
 #include "widen_blocks.h"
 
 enum {
-  FEW_BELOW = 8,       /* fewer rows of x than these */
-  FEW_TILE = 4,        /* rows of x in a tile at most */
-  FEW_COLUMNS = 4,     /* rows of the weight whose sums are joined together */
+  FEW_BELOW = 8,                        /* fewer rows of x than these */
+  FEW_TILE = V_REGISTERS >= 32 ? 4 : 2, /* rows of x in a tile at most */
+  FEW_COLUMNS = 4,                      /* rows of the weight whose sums are joined together */
   FEW_DEPTH = 256,     /* elements to a multiple of which rows of x are filled up with zeros */
   FEW_FACTORS = 16,    /* of FEW_DEPTH elements */
   FEW_AHEAD = 6144,    /* prefetch distance in bytes; rows usually follow each other */
   FEW_CHECK = 1 << 18, /* multiply-adds between cancellation checks */
+  FEW_VECTORS = HEED_INT8_BLOCK / V_LANES, /* of a block of x */
 };
 
 /* What a dtype's products need. Codes of small blocks, of which four are a step, are unpacked in halves. */
@@ -31,7 +32,7 @@ V_INLINE int few_offset(const heed_dtype dtype) {
   case HEED_Q5_0: return 16;
   case HEED_Q6_K: return 32;
   case HEED_INT8:
-  case HEED_Q8_0: return 128;
+  case HEED_Q8_0: return V_BYTE_OFFSET;
   default: return 0;
   }
 }
@@ -43,7 +44,7 @@ V_INLINE bool few_goes(const heed__lowp_task *t) {
 
 /* ---- Packing ---- */
 
-/* Elements p…p + n - 1 of a row as 4 or fewer vectors, then zeros. */
+/* Elements p…p + n - 1 of a row as `vectors` or fewer vectors, then zeros. */
 V_INLINE void reduced_load(vfloat *out, const int vectors, const float *row, size_t n) {
   for (int v = 0; v < vectors; v++) {
     const size_t first = (size_t)v * V_LANES;
@@ -53,18 +54,19 @@ V_INLINE void reduced_load(vfloat *out, const int vectors, const float *row, siz
   }
 }
 
-/* Rounds a block of a row to 64 bytes; *scale is its scale. */
-V_INLINE vfloat reduced_round_bytes(const float *row, size_t n, float *scale) {
-  vfloat x[4];
-  reduced_load(x, 4, row, n);
-  const vfloat most = v_max(v_max(v_abs(x[0]), v_abs(x[1])), v_max(v_abs(x[2]), v_abs(x[3])));
-  const vfloat zero =
-      v_fma(x[0], v_zero(), v_fma(x[1], v_zero(), v_fma(x[2], v_zero(), v_mul(x[3], v_zero()))));
+/* x = a block of a row, n elements, multiplied so that the nearest integers are its bytes; returns their
+ * scale. */
+V_INLINE float reduced_scale(vfloat x[FEW_VECTORS], const float *row, size_t n) {
+  reduced_load(x, FEW_VECTORS, row, n);
+  vfloat most = v_abs(x[0]), zero = v_mul(x[0], v_zero());
+  for (int v = 1; v < FEW_VECTORS; v++) {
+    most = v_max(most, v_abs(x[v]));
+    zero = v_fma(x[v], v_zero(), zero);
+  }
   const bool finite = v_mask_bits(v_isnan(zero)) == 0;
   const float a = v_highest(most), inverse = finite && a >= 0x1p-100f ? 127.0f / a : 0.0f;
-  *scale = finite ? a * (1.0f / 127.0f) : NAN;
-  for (int v = 0; v < 4; v++) x[v] = inverse == 0.0f ? v_zero() : v_mul(x[v], v_set(inverse));
-  return v_from_bits(v_round_bytes(x));
+  for (int v = 0; v < FEW_VECTORS; v++) x[v] = inverse == 0.0f ? v_zero() : v_mul(x[v], v_set(inverse));
+  return finite ? a * (1.0f / 127.0f) : NAN;
 }
 
 static size_t few_depth(const heed__lowp_task *t) {
@@ -95,12 +97,14 @@ static void few_round(const heed__lowp_task *t, const float *x, size_t p, few_st
   for (size_t i = 0; i < 2; i++) {
     const size_t first = p + i * HEED_INT8_BLOCK,
                  n = first < t->k ? heed__min_size(t->k - first, HEED_INT8_BLOCK) : 0;
-    v_store_words(q + i * HEED_INT8_BLOCK, v_bits(reduced_round_bytes(x + first, n, &out->scale[i])));
+    vfloat block[FEW_VECTORS];
+    out->scale[i] = reduced_scale(block, x + first, n);
+    v_store_rounded(q + i * HEED_INT8_BLOCK, block);
   }
   for (size_t i = 0; i < 8; i++)
     memcpy(out->q + 16 * i, q + 16 * (halves ? small[i] : pairs ? large[i] : i), 16);
-  v_sums_of_bytes(out->sum, out->q);
-  v_sums_of_bytes(out->sum + 16, out->q + 64);
+  v_store_dots(out->sum, v_sum_bytes(out->q));
+  v_store_dots(out->sum + 16, v_sum_bytes(out->q + 64));
 }
 
 /* The sum of the bytes of group g of a step of small or K blocks */
@@ -161,14 +165,15 @@ static void few_pack(const heed__reduced_task *task) {
 typedef struct few_tile {
   const char *x;
   size_t bytes, depth;
-  vfloat sum[FEW_TILE], less[FEW_TILE]; /* the products; those of the minima, in some of the lanes */
+  vparts sum[FEW_TILE], less[FEW_TILE]; /* the products; those of the minima, in some of the lanes */
 } few_tile;
 
 V_INLINE const char *few_bytes(const few_tile *t, int row, size_t p) {
   return t->x + (size_t)row * t->bytes + p;
 }
-V_INLINE vint few_start(const few_tile *t, int row, size_t vector) {
-  return v_load_words(t->x + (size_t)row * t->bytes + t->depth + vector * 64);
+V_INLINE vdots few_start(const heed_dtype dtype, const few_tile *t, int row, size_t vector) {
+  return few_offset(dtype) ? v_load_dots(t->x + (size_t)row * t->bytes + t->depth + vector * 64)
+                           : v_no_dots();
 }
 V_INLINE const float *few_factors(const few_tile *t, int row, size_t factor) {
   return (const float *)(const void *)(t->x + (size_t)row * t->bytes + 2 * t->depth) + factor;
@@ -186,66 +191,56 @@ V_INLINE void few_add_small(const heed_dtype dtype, const int rows, few_tile *t,
                     : dtype == HEED_Q4_1                     ? 4
                     : dtype == HEED_Q5_0                     ? 6
                                                              : 8;
-  vint low = v_load_quarters(b[0] + at, b[1] + at, b[2] + at, b[3] + at), high;
-  if (dtype == HEED_Q8_0) {
-    high = v_flip_bytes(v_load_quarters(b[0] + 18, b[1] + 18, b[2] + 18, b[3] + 18));
-    low = v_flip_bytes(low);
-  } else {
-    high = v_high_nibbles(low);
-    low = v_byte_nibbles(low);
-  }
+  const bool with_sign = dtype == HEED_Q8_0;
+  const vbytes code = vb_load_four(b, at);
+  vbytes low = with_sign ? vb_signed(code) : vb_low(code);
+  vbytes high = with_sign ? vb_signed(vb_load_four(b, 18)) : vb_high(code);
   if (dtype == HEED_Q5_0 || dtype == HEED_Q5_1) {
-    low = v_add_fifths(low, b[0] + at - 4, b[1] + at - 4, b[2] + at - 4, b[3] + at - 4);
-    high = v_add_fifths(high, b[0] + at - 2, b[1] + at - 2, b[2] + at - 2, b[3] + at - 2);
+    low = vb_add_fifths(low, b, at - 4);
+    high = vb_add_fifths(high, b, at - 2);
   }
-  const vfloat scale = few_has_minimum(dtype) ? v_load_four_pairs(b[0], b[1], b[2], b[3])
-                                              : v_load_four_halves(b[0], b[1], b[2], b[3]);
+  const vparts scale = few_has_minimum(dtype) ? vp_load_pairs(b) : vp_load_four(b);
   V_UNROLL
   for (int r = 0; r < rows; r++) {
-    const vfloat factor = v_mul_eight(scale, few_factors(t, r, p / 16));
-    vint dot = few_offset(dtype) ? few_start(t, r, p / 128) : v_set_int(0);
-    dot = v_dot_bytes(dot, low, v_load_words(few_bytes(t, r, p)));
-    dot = v_dot_bytes(dot, high, v_load_words(few_bytes(t, r, p + 64)));
-    t->sum[r] = v_fma(v_to_float(dot), v_spread_fours(factor, few_has_minimum(dtype) ? 2 : 1), t->sum[r]);
-    if (few_has_minimum(dtype)) t->less[r] = v_add(t->less[r], factor); /* odd lanes count */
+    const vparts factor = vp_mul_eight(scale, few_factors(t, r, p / 16));
+    const char *const q = few_bytes(t, r, p);
+    vdots dots = few_start(dtype, t, r, p / 128);
+    dots = with_sign ? v_dot_signed(v_dot_signed(dots, low, q), high, q + 64)
+                     : v_dot(v_dot(dots, low, q), high, q + 64);
+    t->sum[r] = vp_fma(dots, vp_fours(factor, few_has_minimum(dtype) ? 2 : 1), t->sum[r]);
+    if (few_has_minimum(dtype)) t->less[r] = vp_add_first(t->less[r], factor); /* odd lanes count */
   }
 }
 
 /* A K block: elements p… */
 V_INLINE void few_add_large(const heed_dtype dtype, const int rows, few_tile *t, const uint8_t *b, size_t p) {
-  vfloat scale, factor[FEW_TILE];
+  vparts scale, factor[FEW_TILE];
   if (dtype == HEED_Q6_K) {
-    scale = v_mul(v_set_float16(b + 208), v_load_int8((const int8_t *)b + 192));
+    scale = vp_scale_signed(b + 208, b + 192);
   } else {
     uint8_t six[16];
     blocks_sixes(six, b);
-    scale = v_mul(v_spread_pair(b), v_to_float(v_load_bytes(six)));
+    scale = vp_scale_bytes(b, six);
   }
   V_UNROLL
   for (int r = 0; r < rows; r++) {
-    factor[r] = v_mul(scale, v_load(few_factors(t, r, p / 16)));
-    if (few_has_minimum(dtype)) t->less[r] = v_add(t->less[r], factor[r]); /* the upper lanes count */
+    factor[r] = vp_mul(scale, few_factors(t, r, p / 16));
+    if (few_has_minimum(dtype)) t->less[r] = vp_add_last(t->less[r], factor[r]);
   }
   V_UNROLL
   for (int i = 0; i < 4; i++) { /* 64 elements */
     const int half = i / 2;
-    vint code;
-    if (dtype == HEED_Q6_K) {
-      code = v_load_words(b + 64 * half);
-      code = i % 2 ? v_high_nibbles(code) : v_byte_nibbles(code);
-      code = v_or_bits(code, b + 128 + 32 * half, i % 2 ? 0 : 4, i % 2 ? -2 : 2, 0x30);
-    } else {
-      code = v_load_words(b + (dtype == HEED_Q5_K ? 48 : 16) + 64 * half);
-      code = i % 2 ? v_high_nibbles(code) : v_byte_nibbles(code);
-      if (dtype == HEED_Q5_K) code = v_or_bits(code, b + 16, 4 - 2 * i + i % 2, 2 - 2 * i + i % 2, 0x10);
-    }
+    vbytes code = vb_load(b + (dtype == HEED_Q6_K ? 0 : dtype == HEED_Q5_K ? 48 : 16) + 64 * half);
+    code = i % 2 ? vb_high(code) : vb_low(code);
+    if (dtype == HEED_Q6_K) code = vb_or_bits(code, b + 128 + 32 * half, i % 2 ? 0 : 4, i % 2 ? -2 : 2, 0x30);
+    if (dtype == HEED_Q5_K) code = vb_or_bits(code, b + 16, 4 - 2 * i + i % 2, 2 - 2 * i + i % 2, 0x10);
     V_UNROLL
     for (int r = 0; r < rows; r++) {
-      vint dot = few_offset(dtype) ? few_start(t, r, p / 64 + (size_t)i) : v_set_int(0);
-      dot = v_dot_bytes(dot, code, v_load_words(few_bytes(t, r, p + 64 * (size_t)i)));
-      const vfloat spread =
-          dtype == HEED_Q6_K ? v_spread_four(factor[r], 4 * i) : v_spread_two(factor[r], 4 * half + i % 2, 2);
-      t->sum[r] = v_fma(v_to_float(dot), spread, t->sum[r]);
+      const vdots dots =
+          v_dot(few_start(dtype, t, r, p / 64 + (size_t)i), code, few_bytes(t, r, p + 64 * (size_t)i));
+      const vparts spread =
+          dtype == HEED_Q6_K ? vp_fours_from(factor[r], i) : vp_eights(factor[r], 4 * half + i % 2);
+      t->sum[r] = vp_fma(dots, spread, t->sum[r]);
     }
   }
 }
@@ -253,20 +248,12 @@ V_INLINE void few_add_large(const heed_dtype dtype, const int rows, few_tile *t,
 /* 64 elements of int8, or the last n */
 V_INLINE void few_add_bytes(const int rows, few_tile *t, const uint8_t *w, size_t p, const bool whole,
                             size_t n, const float *scale) {
-  const vint code = v_flip_bytes(whole ? v_load_words(w + p) : v_load_first_bytes(w + p, n));
+  const vbytes code = vb_signed(whole ? vb_load(w + p) : vb_load_first(w + p, n));
   V_UNROLL
   for (int r = 0; r < rows; r++) {
-    const vint dot = v_dot_bytes(few_start(t, r, p / 64), code, v_load_words(few_bytes(t, r, p)));
-    const vfloat product = v_mul(v_to_float(dot), v_set(*few_factors(t, r, p / 64)));
-    t->sum[r] = v_fma(product, v_set(scale[p / 64]), t->sum[r]);
+    const vdots dots = v_dot_signed(few_start(HEED_INT8, t, r, p / 64), code, few_bytes(t, r, p));
+    t->sum[r] = vp_fma_two(dots, *few_factors(t, r, p / 64), scale[p / 64], t->sum[r]);
   }
-}
-
-/* The lanes of both that count */
-V_INLINE vfloat few_joined(const heed_dtype dtype, vfloat sum, vfloat less) {
-  if (!few_has_minimum(dtype)) return sum;
-  if (few_is_small(dtype)) return v_add(sum, v_clear(v_mask_from_bits(0x5555), less));
-  return v_sub(sum, v_clear(v_mask_from_bits(0xff), less));
 }
 
 /* Row j of the weight */
@@ -276,7 +263,7 @@ V_INLINE void few_row(const heed_dtype dtype, const int rows, const heed__lowp_t
   const uint8_t *w = (const uint8_t *)task->w + heed__row_bytes(dtype, (ptrdiff_t)j * task->w_row);
   size_t p = 0;
   V_UNROLL
-  for (int r = 0; r < rows; r++) t->sum[r] = t->less[r] = v_zero();
+  for (int r = 0; r < rows; r++) t->sum[r] = t->less[r] = vp_zero();
   if (dtype == HEED_INT8) {
     const float *scale = task->scale + (ptrdiff_t)j * task->scale_row;
     for (; p + 64 <= k; p += 64) {
@@ -320,7 +307,10 @@ V_INLINE void few_columns(const heed_dtype dtype, const int rows, const heed__re
     for (size_t c = 0; c < FEW_COLUMNS; c++) {
       if (c < columns) few_row(dtype, rows, w, &t, j + c);
       V_UNROLL
-      for (int r = 0; r < rows; r++) sum[r][c] = few_joined(dtype, t.sum[r], t.less[r]);
+      for (int r = 0; r < rows; r++)
+        sum[r][c] = !few_has_minimum(dtype) ? vp_join(t.sum[r])
+                    : few_is_small(dtype)   ? vp_join_odd(t.sum[r], t.less[r])
+                                            : vp_join_last(t.sum[r], t.less[r]);
     }
     V_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -337,35 +327,35 @@ typedef void few_product(const heed__reduced_task *task, size_t i, size_t j, siz
                                                                      size_t i, size_t j, size_t last) {      \
     few_columns(HEED_##dtype, rows, task, i, j, last);                                                       \
   }
+#if V_REGISTERS >= 32
 #define FEW_DTYPE(dtype, ...) FEW_PRODUCT(dtype, 1) FEW_PRODUCT(dtype, 2) FEW_PRODUCT(dtype, 4)
+#define FEW_NAMES(dtype, ...)                                                                                \
+  [HEED_##dtype] = {V_NAME(few_##dtype##_1), V_NAME(few_##dtype##_2), V_NAME(few_##dtype##_4)},
+#else
+#define FEW_DTYPE(dtype, ...) FEW_PRODUCT(dtype, 1) FEW_PRODUCT(dtype, 2)
+#define FEW_NAMES(dtype, ...) [HEED_##dtype] = {V_NAME(few_##dtype##_1), V_NAME(few_##dtype##_2)},
+#endif
 FEW_DTYPE(INT8)
 HEED_BLOCK_DTYPE_LIST(FEW_DTYPE)
 
 /* As the kernel reduced; a step is some rows of the weight. */
 static bool few_multiply(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
-#define X(dtype, ...)                                                                                        \
-  [HEED_##dtype] = {V_NAME(few_##dtype##_1), V_NAME(few_##dtype##_2), V_NAME(few_##dtype##_4)},
-  static few_product *const products[][3] = {X(INT8) HEED_BLOCK_DTYPE_LIST(X)};
-#undef X
+  static few_product *const products[][3] = {FEW_NAMES(INT8) HEED_BLOCK_DTYPE_LIST(FEW_NAMES)};
   few_product *const *const product = products[task->whole.dtype];
   const size_t last = task->column + task->columns, end = task->row + task->rows;
   const size_t step = (1 + FEW_CHECK / (task->rows * task->whole.k + 1)) * FEW_COLUMNS;
   size_t j = task->column + (position ? (size_t)*position : 0);
+  const size_t tile = task->rows >= FEW_TILE ? FEW_TILE : task->rows >= 2 ? 2 : 1;
   while (j < last) {
     const size_t stop = heed__min_size(last, j + step);
-    /* the rows of a tile share what they read; the next tile finds it in the cache */
-    for (; j < stop; j += FEW_COLUMNS) {
-      const size_t to = task->rows == 1 || task->rows == 2 || task->rows == 4
-                            ? stop
-                            : heed__min_size(stop, j + FEW_COLUMNS);
-      for (size_t i = task->row; i < end;) {
-        const size_t rows = end - i >= 4 ? 4 : end - i >= 2 ? 2 : 1;
+    /* further tiles find what the first one reads in the cache */
+    for (size_t to = stop; j < stop; j = to) {
+      if (task->rows != tile) to = heed__min_size(stop, j + FEW_COLUMNS);
+      for (size_t i = task->row, rows; i < end; i += rows) {
+        rows = end - i >= FEW_TILE ? FEW_TILE : end - i >= 2 ? 2 : 1;
         product[rows / 2](task, i, j, to);
-        i += rows;
       }
-      if (to == stop) break;
     }
-    j = stop;
     if (j < last && heed__should_yield(pace)) {
       *position = (int64_t)(j - task->column);
       return false;
