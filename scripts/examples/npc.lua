@@ -60,6 +60,8 @@ local function speak()
   })
 end
 
+model:generate(heard, { max_new_tokens = 1 }) -- reads the weights from the file, which would make frames late
+
 local speech = speak()
 local worst, worst_slice, late = 0, 0, 0
 local start = heed.clock()
