@@ -1219,8 +1219,10 @@ typedef enum heed_rope_scaling {
   HEED_ROPE_LINEAR, /* positions divided by factor. arXiv:2306.15595 */
   HEED_ROPE_NTK,    /* base · factor^(d / (d - 2)) */
   HEED_ROPE_YARN,   /* arXiv:2309.00071; beta_fast, beta_slow, attention_factor */
-  HEED_ROPE_LLAMA3  /* low_freq_factor, high_freq_factor */
+  HEED_ROPE_LLAMA3, /* low_freq_factor, high_freq_factor */
+  HEED_ROPE_FACTORS /* factors, attention_factor: Phi-3's longrope, for example. arXiv:2402.13753 */
 } heed_rope_scaling;
+#define HEED_ROPE_PAIRS 256 /* the most pairs of HEED_ROPE_FACTORS */
 
 /* Initialise it with heed_rope_config_init. The comments give the defaults. */
 typedef struct heed_rope_config {
@@ -1229,10 +1231,12 @@ typedef struct heed_rope_config {
   bool interleaved; /* false. Pairs (1, 2), (3, 4)…; otherwise (1, d/2 + 1), (2, d/2 + 2)… */
   int64_t dims;     /* 0. The number of rotated elements at the beginning of each head, even; 0: all */
   heed_rope_scaling scaling;
-  double factor;                                 /* 1 */
-  int64_t original_context_length;               /* YaRN, Llama 3: the context length of the training */
-  double beta_fast, beta_slow, attention_factor; /* YaRN: 32, 1, and 0 for 0.1 · ln(factor) + 1 */
-  double low_freq_factor, high_freq_factor;      /* Llama 3: 1, 4 */
+  double factor;                   /* 1 */
+  int64_t original_context_length; /* YaRN, Llama 3: the context length of the training */
+  double beta_fast, beta_slow;     /* YaRN: 32, 1 */
+  double attention_factor;         /* of the results. YaRN: 0 for 0.1 · ln(factor) + 1; factors: 0 for 1 */
+  double low_freq_factor, high_freq_factor; /* Llama 3: 1, 4 */
+  float factors[HEED_ROPE_PAIRS]; /* one for each pair, by which its angles are divided; the others are 0 */
 } heed_rope_config;
 /** Sets the defaults; size is sizeof *config. */
 HEED_API void heed_rope_config_init(heed_rope_config *config, size_t size);

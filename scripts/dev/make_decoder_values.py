@@ -20,6 +20,7 @@ from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2L
 import golden
 
 NEW = 24  # generated tokens
+SHORT = 9  # tokens of the longest text for which longrope has its short factors
 
 GPT2 = dict(vocab_size=53, n_positions=64, n_embd=24, n_layer=2, n_head=3)
 LLAMA = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
@@ -67,6 +68,9 @@ VARIANTS = [
     ("smollm3", SmolLM3ForCausalLM, SmolLM3Config(**LLAMA, pad_token_id=0, no_rope_layer_interval=2)),
     ("smollm3_window", SmolLM3ForCausalLM, SmolLM3Config(**LLAMA, pad_token_id=0, no_rope_layers=[0, 1],
         use_sliding_window=True, sliding_window=4, tie_word_embeddings=False)),
+    ("phi3_longrope", Phi3ForCausalLM, Phi3Config(**LLAMA, pad_token_id=0, original_max_position_embeddings=SHORT,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.5, 2.25],
+                         "long_factor": [1.0, 2.5, 7.75, 31.0]})),
 ]
 
 
@@ -104,8 +108,11 @@ def variant(folder, seed, name, model_class, config):
         old_style(folder / name / "config.json")
     ids = torch.randint(0, config.vocab_size, (2, 13))
     with torch.no_grad():
-        return {"name": name, "ids": ids.tolist(), "greedy": greedy(model, ids[:1], NEW),
+        case = {"name": name, "ids": ids.tolist(), "greedy": greedy(model, ids[:1], NEW),
                 "logits": model(ids).logits.flatten().tolist()}
+        if "longrope" in name:
+            case["short_logits"] = model(ids[:, :SHORT]).logits.flatten().tolist()
+        return case
 
 
 def tiny(case):

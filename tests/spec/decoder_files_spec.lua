@@ -81,8 +81,16 @@ describe("loading a decoder", function()
     refuses("llama", "rope_parameters.partial_rotary_factor is the number 0.25; it must be 1",
       { rope_parameters = { partial_rotary_factor = 0.25 } })
     refuses("llama", "hidden_size is the number 0; it must be an integer of at least 1", { hidden_size = 0 })
-    refuses("llama3", "rope_scaling.type is a string ('longrope'); it must be one of default, linear, dynamic, " ..
-      "yarn, llama3", { rope_scaling = { type = "longrope", factor = 2 } })
+    refuses("llama3", "rope_scaling.type is a string ('longer'); it must be one of default, linear, dynamic, " ..
+      "yarn, llama3, longrope, su", { rope_scaling = { type = "longer", factor = 2 } })
+    local function longrope(type, long) return { rope_scaling = { type = type, short_factor = { 1, 1, 1, 1 },
+      long_factor = long } } end
+    refuses("llama3", "rope_scaling.long_factor is missing; rope_type longrope needs it", longrope "su")
+    refuses("llama3", "rope_scaling.long_factor has 3 elements; it must have 4, one for each pair of elements",
+      longrope("longrope", { 1, 2, 3 }))
+    refuses("llama3", "rope_scaling.long_factor: element 2 is the number 0; it must be a positive number",
+      longrope("longrope", { 1, 0, 3, 4 }))
+    refuses("llama3", "rope_scaling.short_factor is given; rope_type default has no use for it", longrope "default")
     refuses("llama3", "rope_scaling.factor is missing; rope_type linear needs it",
       { rope_scaling = { type = "linear" } })
     refuses("llama", "rope_parameters.factor is the number -1; it must be a positive number",

@@ -38,7 +38,7 @@ end
 
 describe("a GGUF file of a decoder", function()
   for _, name in ipairs { "llama", "llama_linear", "llama_tied", "llama_yarn", "mistral", "phi3", "phi3_partial",
-    "qwen2", "qwen3" } do
+    "phi3_longrope", "qwen2", "qwen3" } do
     it("has what the golden " .. name .. " needs", function()
       local model = assert(heed.models.load("tests/golden/decoders/" .. name))
       saved(model, nil, function(again)
@@ -122,6 +122,25 @@ describe("a GGUF file of a decoder", function()
       { gpt:save_pretrained "x.gguf" })
   end)
 
+  it("may divide the frequencies of positions by any numbers", function()
+    local model, divisors = assert(heed.models.load "tests/golden/decoders/llama"), { 1, 1.5, 3, 10 }
+    support.with_file(function(path)
+      path = path .. ".gguf"
+      assert(model:save_pretrained(path))
+      local state = assert(heed.load(path))
+      local metadata, all = state.metadata, { ["rope_freqs.weight"] = heed.tensor(divisors) }
+      for name, value in pairs_of(state) do all[name] = value:clone() end
+      assert(heed.save(path, all, { metadata = metadata }))
+      for i = 1, #model.layers do
+        model.layers[i].attention.rope = { scaling = { type = "factors", factors = divisors } }
+      end
+      local found = assert(heed.models.load(path))
+      close(model(IDS), found(IDS), 1e-5)
+      saved(found, nil, function(again) close(model(IDS), again(IDS), 1e-5) end)
+      os.remove(path)
+    end)
+  end)
+
   it("is refused with what is unknown or missing in it", function()
     local rows = {
       { function(metadata) metadata["general.architecture"] = "rwkv7" end,
@@ -134,8 +153,12 @@ describe("a GGUF file of a decoder", function()
       { function(metadata) metadata["llama.block_count"] = 3 end, "num_hidden_layers is 3; the file has 2 layers" },
       { function(metadata) metadata["llama.attention.head_count"] = "many" end, "num_attention_heads is a string" },
       { function(metadata) metadata["llama.attention.head_count_kv"] = { 2, 1 } end, "num_key_value_heads is a table" },
-      { function(metadata) metadata["llama.rope.scaling.type"] = "longrope" end, "longrope, which is not supported" },
-      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3, 5 } end, "as Llama 3 does" },
+      { function(metadata) metadata["llama.rope.scaling.type"] = "longrope" end,
+        "rope_factors_long.weight is missing; longrope needs it" },
+      { function(metadata) metadata["llama.rope.scaling.type"] = "longer" end, "it must be one of linear, longrope," },
+      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3, -5 } end, "element 4 is the number -5" },
+      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3 } end, "has 3 elements; it must have 4" },
+      { function(_, all) all["rope_freqs.weight"] = heed.ones(300) end, "rope_freqs.weight has the shape [300]" },
       { function(_, all) all["blk.0.ffn_up.weight"] = nil end, "blk.0.ffn_up.weight is missing" },
       { function(_, all) all["blk.0.attn_sinks"] = heed.ones(4) end, "blk.0.attn_sinks is not part of the model" },
       { function(_, all) all["output_norm.weight"] = heed.ones(31) end, "output_norm.weight has the shape [31]" },

@@ -38,7 +38,7 @@
 ---@field max_position_embeddings? integer the largest number of tokens; by default 2048 for Llama, 131072 for Mistral
 ---@field rms_norm_eps? number 1e-6 by default
 ---@field rope_theta? number 10000 by default
----@field rope_scaling? table { type (or rope_type) = "linear"|"dynamic"|"yarn"|"llama3", factor = … }
+---@field rope_scaling? table { type (or rope_type) = "linear"|"dynamic"|"yarn"|"llama3"|"longrope", factor = … }
 ---@field rope_interleaved? boolean heed's own: neighbouring elements of a head are rotated, not its halves; false by default
 ---@field rope_parameters? table rope_scaling and rope_theta in one table, as in newer files
 ---@field sliding_window? integer Mistral: the number of tokens that a token sees, including itself; unbounded by default

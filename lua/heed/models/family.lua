@@ -98,11 +98,12 @@ local SHARED = {
   eos_token_id = { optional = true },
 }
 
---- Sets further.rope, which all layers share.
+--- Sets further.rope, which all layers share; with longrope also short_rope and long_rope.
 local function add_rope(c, aliases, further, partial)
   local of = c.rope_parameters and aliases.rope_parameters or aliases.rope_scaling
-  local problem
-  further.rope, problem = read_rope(c.rope_parameters or c.rope_scaling, of, c, c.rope_theta, partial)
+  local problem, each
+  further.rope, problem, each = read_rope(c.rope_parameters or c.rope_scaling, of, c, c.rope_theta, partial)
+  if each then further.short_rope, further.long_rope = each.short, each.long end
   return problem
 end
 

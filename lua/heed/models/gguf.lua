@@ -2,9 +2,9 @@
 --- documentation of GGUF (ggml, docs/gguf.md), and what llama.cpp's converter writes.
 
 local compat = require "heed.compat"
-local core = require "heed.core"
 local types = require "heed.gguf"
 local E = require "heed.nn.entries"
+local ropes = require "heed.models.gguf_rope"
 local state_dict = require "heed.nn.state_dict"
 
 local gguf = {}
@@ -70,7 +70,13 @@ local ARCHITECTURES = {
       config.query_pre_attn_scalar = is_27b and config.hidden_size / config.num_attention_heads or config.head_dim
     end,
   },
-  phi3 = { type = "phi3", fields = WINDOW },
+  phi3 = {
+    type = "phi3",
+    fields = {
+      ["attention.sliding_window"] = "sliding_window",
+      ["rope.scaling.original_context_length"] = "original_max_position_embeddings",
+    },
+  },
   smollm3 = {
     type = "smollm3", interleaved = true,
     adjust = function(config, has) config.attention_bias = has "blk.0.attn_q.bias" or nil end,
@@ -87,67 +93,9 @@ NAMES = table.concat(NAMES, ", ")
 --- The elements of a block of each blocked dtype.
 gguf.BLOCKS = { q4_0 = 32, q4_1 = 32, q5_0 = 32, q5_1 = 32, q8_0 = 32, q4_k = 256, q5_k = 256, q6_k = 256 }
 
---- The name of the tensor with the divisors of the frequencies of rotary positions.
-gguf.DIVISORS = "rope_freqs.weight"
-
 -- ---- Settings -----------------------------------------------------------------------------------
 
 local LONGEST = 4096 -- elements of lists of metadata that are read: settings by layer, not vocabularies
-
---- The number with the fewest digits that is the same float32: 1e-05 for 9.9999997473788e-06.
-local function shortest(value)
-  if value ~= value or math.abs(value) == math.huge then return value end -- for the rules of settings to refuse
-  local rounded = tonumber(("%.7g"):format(value):gsub(",", ".") .. "")
-  return math.abs(rounded - value) <= math.abs(value) * 2 ^ -24 and rounded or value
-end
-
--- What files of Llama 3 do not say, and all its models share: they have the divisors of the frequencies only.
-local LLAMA3 = { low_freq_factor = 1, high_freq_factor = 4, original_max_position_embeddings = 8192 }
-
---- The number by which Llama 3 divides the frequency of pair i, from 0, of `count`.
-local function divisor(i, count, base, factor, low, high, original)
-  local turns = original * base ^ (-i / count) / (2 * math.pi)
-  local kept = math.min(math.max((turns - low) / (high - low), 0), 1)
-  return 1 / ((1 - kept) / factor + kept)
-end
-
---- Llama 3's rope_scaling for the divisors of the frequencies. Returns nil and a problem if they follow another rule.
-local function llama3_scaling(divisors, base)
-  local scaling, count = { rope_type = "llama3", factor = divisors:max():item() }, #divisors
-  for name, value in pairs(LLAMA3) do scaling[name] = value end
-  for i = 1, count do
-    local want = divisor(i - 1, count, base, scaling.factor, LLAMA3.low_freq_factor, LLAMA3.high_freq_factor,
-      LLAMA3.original_max_position_embeddings)
-    if math.abs(divisors[i] / want - 1) > 1e-4 then
-      return nil, gguf.DIVISORS .. " does not scale positions as Llama 3 does"
-    end
-  end
-  return scaling
-end
-
---- rope_scaling for the keys rope.scaling.*, or nil; false and a problem if it is of an unknown type. value(key) gives
---- the value of a key.
-local function rope_scaling(value, state, base)
-  local kind, factor = value "rope.scaling.type", value "rope.scaling.factor" or value "rope.scale_linear"
-  if state_dict.has(state, "rope_factors_long.weight") or kind == "longrope" then
-    return false, "rope.scaling.type is longrope, which is not supported"
-  end
-  if state_dict.has(state, gguf.DIVISORS) then
-    local scaling, problem = llama3_scaling(state_dict.get(state, gguf.DIVISORS):float(), base)
-    return scaling or false, problem
-  end
-  if kind == nil and factor and factor ~= 1 then kind = "linear" end
-  if kind == nil or kind == "none" then return nil end
-  if kind ~= "linear" and kind ~= "yarn" then
-    return false, ("rope.scaling.type is %s; it must be one of linear, none, yarn"):format(E.what(kind))
-  end
-  if kind == "linear" then return { rope_type = kind, factor = factor } end
-  local scale = shortest(value "rope.scaling.attn_factor" or 1)
-  return {
-    rope_type = kind, factor = factor, original_max_position_embeddings = value "rope.scaling.original_context_length",
-    attention_factor = factor and scale ~= 1 and scale * (0.1 * math.log(math.max(factor, 1)) + 1) or nil,
-  }
-end
 
 --- The name of a model's architecture, as general.architecture says. Returns nil and a problem for an unknown one.
 local function architecture_of(metadata)
@@ -226,7 +174,7 @@ function gguf.config(state, tokenizer, given)
   for _, names in ipairs { FIELDS, fields } do
     for key, field in pairs(names) do
       local each = value(key)
-      config[field] = type(each) == "number" and shortest(each) or each
+      config[field] = type(each) == "number" and ropes.shortest(each) or each
     end
   end
   config.model_type = about.type
@@ -242,24 +190,12 @@ function gguf.config(state, tokenizer, given)
   if rotated ~= nil and rotated ~= head and type(rotated) == "number" and head then
     config.partial_rotary_factor = rotated / head
   end
-  config.rope_scaling, problem = rope_scaling(value, state, config.rope_theta or 10000)
+  config.rope_scaling, problem = ropes.scaling(value, state, config.rope_theta or 10000)
   if config.rope_scaling == false then return nil, ("%s: %s"):format(name, problem) end
   config.rope_interleaved = about.interleaved
   config.eos_token_id = stops(metadata, tokenizer)
   if about.adjust then about.adjust(config, function(tensor) return state_dict.has(state, tensor) or nil end) end
   return config
-end
-
---- The divisors of the frequencies for the options of a rope, as a tensor; nil if its scaling is not Llama 3's.
-local function divisors_of(rope, head_dim)
-  local scaling = rope and rope.scaling
-  if not scaling or scaling.type ~= "llama3" then return nil end
-  local list, count = {}, compat.divide(rope.dims or head_dim, 2)
-  for i = 1, count do
-    list[i] = divisor(i - 1, count, rope.base, scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor,
-      scaling.original_context_length)
-  end
-  return core.tensor(list)
 end
 
 --- Adds to `metadata` and `state` what gguf.config reads: the settings c of a model, and the divisors. What has no
@@ -284,17 +220,7 @@ function gguf.describe(about, c, metadata, state)
   set("rope.freq_base", rope.base)
   if c.ropes then set("rope.freq_base_swa", c.ropes.sliding_attention.base) end
   set("vocab_size", c.vocab_size)
-  local scaling = rope.scaling
-  if not scaling then return end
-  state[gguf.DIVISORS] = divisors_of(rope, c.head_dim)
-  if scaling.type ~= "linear" and scaling.type ~= "yarn" then return end
-  set("rope.scaling.type", scaling.type)
-  set("rope.scaling.factor", scaling.factor)
-  if scaling.type == "yarn" then
-    local usual = 0.1 * math.log(math.max(scaling.factor, 1)) + 1
-    set("rope.scaling.original_context_length", scaling.original_context_length)
-    if scaling.attention_factor then set("rope.scaling.attn_factor", scaling.attention_factor / usual) end
-  end
+  ropes.describe(rope, c, set, state)
 end
 
 --- The model type of a GGUF file, or nil and a problem.
@@ -342,7 +268,7 @@ function gguf.layout(about)
   end
   return {
     prefix = "", embedding = "token_embd.weight", lm_head = "output.weight", layers = "blk%.(%d+)%.", names = names,
-    ignored = function(each) return each == gguf.DIVISORS end,
+    ignored = function(each) return ropes.TENSORS[each] ~= nil end,
   }
 end
 
