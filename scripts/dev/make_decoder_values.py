@@ -14,8 +14,9 @@ import shutil
 import torch
 from safetensors.torch import load_file
 from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 import golden
 
@@ -71,6 +72,11 @@ VARIANTS = [
     ("phi3_longrope", Phi3ForCausalLM, Phi3Config(**LLAMA, pad_token_id=0, original_max_position_embeddings=SHORT,
         rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.5, 2.25],
                          "long_factor": [1.0, 2.5, 7.75, 31.0]})),
+    ("mixtral", MixtralForCausalLM, MixtralConfig(**LLAMA, num_local_experts=4, num_experts_per_tok=2)),
+    ("qwen3_moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**LLAMA, num_experts=5, num_experts_per_tok=3,
+                                                      moe_intermediate_size=12)),
+    ("qwen3_moe_normalized", Qwen3MoeForCausalLM, Qwen3MoeConfig(**LLAMA, num_experts=3, num_experts_per_tok=1,
+                                                                 moe_intermediate_size=12, norm_topk_prob=True)),
 ]
 
 

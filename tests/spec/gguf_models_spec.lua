@@ -38,7 +38,7 @@ end
 
 describe("a GGUF file of a decoder", function()
   for _, name in ipairs { "llama", "llama_linear", "llama_tied", "llama_yarn", "mistral", "phi3", "phi3_partial",
-    "phi3_longrope", "qwen2", "qwen3" } do
+    "phi3_longrope", "qwen2", "qwen3", "mixtral", "qwen3_moe_normalized" } do
     it("has what the golden " .. name .. " needs", function()
       local model = assert(heed.models.load("tests/golden/decoders/" .. name))
       saved(model, nil, function(again)
@@ -81,6 +81,21 @@ describe("a GGUF file of a decoder", function()
     end)
     saved(model, { dtype = "q4_k" }, function(again)
       assert.are.equal("q5_0", again.layers[1].gate.weight.dtype) -- llama.cpp's choice for rows of less than 256
+    end)
+  end)
+
+  it("stacks the experts of a layer, and quantizes all but their router", function()
+    local model = assert(heed.models.load "tests/golden/decoders/mixtral")
+    saved(model, { dtype = "q8_0" }, function(again, path)
+      local state = assert(heed.load(path))
+      local up, router = state["blk.0.ffn_up_exps.weight"], state["blk.0.ffn_gate_inp.weight"]
+      assert.are.equal("heed.Size([4, 40, 32]) q8_0", tostring(up.shape) .. " " .. up.dtype)
+      assert.are.equal("float32", router.dtype)
+      assert.is_true(router:equal(model.layers[1].experts.router.weight))
+      local function third_up(of) return of.layers[1].experts.experts[3].w3.weight:float() end
+      close(third_up(model), third_up(again), 0.01)
+      close(third_up(again), up[3]:float(), 0)
+      saved(again, nil, function(third) close(again(IDS), third(IDS), 0) end)
     end)
   end)
 
@@ -145,9 +160,11 @@ describe("a GGUF file of a decoder", function()
     local rows = {
       { function(metadata) metadata["general.architecture"] = "rwkv7" end,
         "models.load: unsupported configuration: general.architecture is a string ('rwkv7'); it must be one of "
-        .. "gemma3, llama, phi3, qwen2, qwen3, smollm3" },
+        .. "gemma3, llama, phi3, qwen2, qwen3, qwen3moe, smollm3" },
       { function(metadata) metadata["general.architecture"] = nil end, "general.architecture is missing" },
-      { function(metadata) metadata["llama.expert_count"] = 8 end, "there is no setting for llama.expert_count = 8" },
+      { function(metadata) metadata["llama.expert_count"] = 2 end, "blk.0.ffn_gate_exps.weight is missing" },
+      { function(metadata) metadata["llama.expert_count"] = 10000 end, "num_local_experts is 10000; the file has too" },
+      { function(metadata) metadata["llama.expert_count"] = "2" end, "num_local_experts is a string ('2')" },
       { function(metadata) metadata["llama.attention.value_length"] = 4 end,
         "llama.attention.value_length is the number 4; it must be attention.key_length, the number 8" },
       { function(metadata) metadata["llama.block_count"] = 3 end, "num_hidden_layers is 3; the file has 2 layers" },

@@ -42,15 +42,29 @@ local FLOATS = {
 local NEUTRAL = { ["attention.causal"] = true, expert_count = 0, expert_used_count = 0 }
 
 local WINDOW = { ["attention.sliding_window"] = "sliding_window" }
+local EXPERTS = { expert_count = "num_local_experts", expert_used_count = "num_experts_per_tok" }
+
+local function joined(one, other)
+  local all = {}
+  for _, each in ipairs { one, other } do
+    for key, value in pairs(each) do all[key] = value end
+  end
+  return all
+end
 
 -- By general.architecture: the model type, its own fields, and
 --   interleaved   the converter reorders the rows of queries and keys, so that neighbouring elements are rotated
 --   adjust        adjust(config, has), which completes the fields; has(name) tells whether there is such a tensor
 local ARCHITECTURES = {
   llama = {
-    type = "llama", interleaved = true, fields = WINDOW,
+    type = "llama", interleaved = true, fields = joined(WINDOW, EXPERTS),
     adjust = function(config, has)
       if config.sliding_window then config.model_type = "mistral" end
+      if config.num_local_experts == 0 then config.num_local_experts, config.num_experts_per_tok = nil, nil end
+      if config.num_local_experts then
+        config.model_type = "mixtral"
+        return
+      end
       config.attention_bias = has "blk.0.attn_q.bias" or nil
       config.mlp_bias = has "blk.0.ffn_gate.bias" or nil
     end,
@@ -77,13 +91,17 @@ local ARCHITECTURES = {
       ["rope.scaling.original_context_length"] = "original_max_position_embeddings",
     },
   },
+  qwen3moe = {
+    type = "qwen3_moe", fields = joined(EXPERTS, { expert_feed_forward_length = "moe_intermediate_size" }),
+    adjust = function(config) config.norm_topk_prob = true end,
+  },
   smollm3 = {
     type = "smollm3", interleaved = true,
     adjust = function(config, has) config.attention_bias = has "blk.0.attn_q.bias" or nil end,
   },
 }
 
-local NAMES, BY_TYPE = {}, {}
+local NAMES, BY_TYPE = {}, { mixtral = "llama" }
 for name, about in pairs(ARCHITECTURES) do
   NAMES[#NAMES + 1], BY_TYPE[about.type] = name, name
 end
@@ -226,7 +244,9 @@ end
 --- The model type of a GGUF file, or nil and a problem.
 function gguf.type(state)
   local name, problem = architecture_of(state_dict.metadata(state, LONGEST))
-  return name and ARCHITECTURES[name].type, problem
+  if not name then return nil, problem end
+  local experts = state_dict.metadata(state, LONGEST)[name .. ".expert_count"] or 0
+  return name == "llama" and experts ~= 0 and "mixtral" or ARCHITECTURES[name].type
 end
 
 -- ---- Names of tensors ---------------------------------------------------------------------------
@@ -245,6 +265,13 @@ local RENAMES = {
   { "post_feedforward_layernorm", "post_ffw_norm" },
   { "mlp%.gate_up_proj", "ffn_up" },
   { "mlp%.(%l+)_proj", "ffn_%1" },
+  { "block_sparse_moe%.gate", "ffn_gate_inp" },
+  { "mlp%.gate%.", "ffn_gate_inp." },
+  { "block_sparse_moe%.experts", "mlp.experts" },
+  { "(mlp%.experts%.%d+)%.w1", "%1.gate_proj" },
+  { "(mlp%.experts%.%d+)%.w2", "%1.down_proj" },
+  { "(mlp%.experts%.%d+)%.w3", "%1.up_proj" },
+  { "mlp%.experts%.%d+%.(%l+)_proj", "ffn_%1_exps" },
 }
 
 --- What differs from Hugging Face's files: a table {prefix, embedding, lm_head, layers, names, ignored}, with the
@@ -259,6 +286,8 @@ function gguf.layout(about)
     file_name = file_name:gsub("post_attention_layernorm", post)
     for _, rename in ipairs(RENAMES) do file_name = file_name:gsub(rename[1], rename[2]) end
     if form and form.offset then form = nil end -- the file has the weights of norms as they are applied
+    local expert = own_name:match "experts%.experts%.(%d+)"
+    if expert then return file_name, { stacked = c.num_local_experts, part = tonumber(expert) + 1 } end
     if interleaved then
       local part = not c.rope_interleaved and own_name:match "%.W_(%l+)%.[^.]*$"
       local heads = part == "query" and c.num_attention_heads or part == "key" and c.num_key_value_heads

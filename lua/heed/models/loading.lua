@@ -65,8 +65,19 @@ end
 
 local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 
+--- The number of elements of all tensors.
+local function elements(state)
+  local count = 0
+  for name in state_dict.names(state) do
+    E.check_cancel "load"
+    count = count + state_dict.get(state, name):numel()
+  end
+  return count
+end
+
 --- A model of the class without weights. Returns nil and a message if the config is invalid, or has more layers than
---- `state` has tensors; the latter check avoids spending time on building them. `note` then replaces the message.
+--- `state` has tensors, or more experts than it has elements; these checks avoid spending time on building them. `note`
+--- then replaces the message.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
   for _ in state_dict.names(state) do
@@ -77,6 +88,11 @@ function loading.new_model(class, constructor, config, state, note)
     local form = "num_hidden_layers is %d; the file has %s"
     note = note or form:format(config.num_hidden_layers, E.count(tensors, "tensor"))
     return nil, MISFIT:format(class, note)
+  end
+  local experts = config.num_local_experts
+  if experts and experts * config.num_hidden_layers > elements(state) then
+    return nil, MISFIT:format(class, ("num_local_experts is %d; the file has too few elements for %s of them"):format(
+      experts, E.count(config.num_hidden_layers, "layer")))
   end
   configs.mark_ready(config)
   local fine, model = pcall(nn.utils.skip_init, constructor, config)
@@ -115,6 +131,7 @@ local function misfit(value, target, config, form)
   for i, size in ipairs(value.shape) do have[i] = size end
   need[1] = form.total or need[1] * (form.parts or 1)
   if form.transposed then need[1], need[2] = need[2], need[1] end
+  if form.stacked then table.insert(need, 1, form.stacked) end
   if shape_text(need) ~= shape_text(have) then
     local why = settings_for(config, need, have)
     return ("has the shape %s; it must be %s%s"):format(shape_text(have), shape_text(need), why)
@@ -125,7 +142,7 @@ end
 --- The parameter made from a tensor of the file, or the part {dim =, first =, count =} of it. Transposed matrices are
 --- copied, since products with row-major weights are faster, and so are columns; the file's pages are then free.
 local function formed(whole, form, part)
-  local value = whole
+  local value = form.stacked and whole:select(1, form.part) or whole
   if form.transposed then value = value.T end
   if form.parts then
     local groups = form.groups or 1
@@ -186,8 +203,9 @@ end
 
 --- Assigns the tensors of `state`, named as in the file, to the model, without copying where possible.
 --- name_in_file(name, config) returns the name of a parameter in the file and its layout there, nil or {transposed =,
---- part =, parts =, groups =}: part number `part` of `parts` that are stacked along the first dimension, within each of
---- `groups` groups (1 by default; as many as heads if the file interleaves them). Names with ignored(name) are skipped.
+--- part =, parts =, groups =}: part number `part` of `parts` that are joined along the first dimension, within each of
+--- `groups` groups (1 by default; as many as heads if the file interleaves them); or {stacked =, part =}: element
+--- `part` of a first dimension of this size. Names with ignored(name) are skipped.
 --- `config` holds settings by name, also for messages. Returns true, or nil and a message that lists everything
 --- missing, unexpected or of a wrong shape, after `note` (a string or nil). divide(model), if given, leaves the model
 --- the parts that this rank needs (heed.parallel), before they are read.
