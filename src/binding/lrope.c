@@ -1,6 +1,7 @@
 /* Positions in attention: rotary embeddings, and the slopes of ALiBi. */
 #include <string.h>
 
+#include "../attention/attention.h"
 #include "lheed.h"
 
 static const char *const option_names[] = {"base", "style", "dims", "scaling", NULL};
