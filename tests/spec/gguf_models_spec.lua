@@ -160,7 +160,7 @@ describe("a GGUF file of a decoder", function()
     local rows = {
       { function(metadata) metadata["general.architecture"] = "rwkv7" end,
         "models.load: unsupported configuration: general.architecture is a string ('rwkv7'); it must be one of "
-        .. "gemma3, llama, phi3, qwen2, qwen3, qwen3moe, smollm3" },
+        .. "bert, gemma3, llama, phi3, qwen2, qwen3, qwen3moe, smollm3" },
       { function(metadata) metadata["general.architecture"] = nil end, "general.architecture is missing" },
       { function(metadata) metadata["llama.expert_count"] = 2 end, "blk.0.ffn_gate_exps.weight is missing" },
       { function(metadata) metadata["llama.expert_count"] = 10000 end, "num_local_experts is 10000; the file has too" },

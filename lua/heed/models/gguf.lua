@@ -115,12 +115,13 @@ gguf.BLOCKS = { q4_0 = 32, q4_1 = 32, q5_0 = 32, q5_1 = 32, q8_0 = 32, q4_k = 25
 
 local LONGEST = 4096 -- elements of lists of metadata that are read: settings by layer, not vocabularies
 
---- The name of a model's architecture, as general.architecture says. Returns nil and a problem for an unknown one.
-local function architecture_of(metadata)
+--- The name of a model's architecture, as general.architecture says. Returns nil and a problem for an unknown one;
+--- `further` are names to be mentioned there.
+local function architecture_of(metadata, further)
   local name = metadata["general.architecture"]
   if name == nil then return nil, "general.architecture is missing" end
   if ARCHITECTURES[name] then return name end
-  return nil, ("general.architecture is %s; it must be one of %s"):format(E.what(name), NAMES)
+  return nil, ("general.architecture is %s; it must be one of %s%s"):format(E.what(name), further or "", NAMES)
 end
 
 -- Keys that are computed with before the rules of settings see them.
@@ -243,9 +244,11 @@ end
 
 --- The model type of a GGUF file, or nil and a problem.
 function gguf.type(state)
-  local name, problem = architecture_of(state_dict.metadata(state, LONGEST))
+  local metadata = state_dict.metadata(state, LONGEST)
+  if metadata["general.architecture"] == "bert" then return "bert" end
+  local name, problem = architecture_of(metadata, "bert, ")
   if not name then return nil, problem end
-  local experts = state_dict.metadata(state, LONGEST)[name .. ".expert_count"] or 0
+  local experts = metadata[name .. ".expert_count"] or 0
   return name == "llama" and experts ~= 0 and "mixtral" or ARCHITECTURES[name].type
 end
 
