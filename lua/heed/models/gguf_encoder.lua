@@ -1,5 +1,5 @@
---- BERT in GGUF files, as llama.cpp's converter writes it: without the pooler and heads. XLM-RoBERTa is written so, too,
---- without the positions before the first token's.
+--- BERT in GGUF files, as llama.cpp's converter writes it: without the pooler and heads. XLM-RoBERTa is written so,
+--- too, without the positions before the first token's.
 
 local E = require "heed.nn.entries"
 local state_dict = require "heed.nn.state_dict"
