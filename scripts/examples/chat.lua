@@ -268,6 +268,7 @@ end
 local function chat(pressed)
   while not pressed() do
     local line = io.read()
+    if not line then io.stderr:write "\n" end -- behind the terminal's ^C
     if not line or line == "" then break end
     answer(line, pressed)
   end
