@@ -27,21 +27,23 @@ local function places_of(chosen)
 end
 
 function Experts:forward(x)
-  local rows, used = x:flatten(1, -2), self.used -- [t, d]
-  local weights, chosen = slices.call(self.router, rows):softmax(-1):topk(used) -- [t, k]
+  local rows = x:flatten(1, -2) -- [t, d]
+  local weights, chosen = slices.call(self.router, rows):softmax(-1):topk(self.used) -- [t, k]
   if self.normalized then weights = weights / weights:sum(-1, true) end
-  weights = weights:flatten()
-  local sum, places = core.zeros(#rows, rows.shape[2]), places_of(chosen)
+  local places, order, tokens, parts = places_of(chosen), {}, {}, {}
   for i, expert in ipairs(E.entries(self.experts)) do
-    if places[i] then
+    local own = {}
+    for _, at in ipairs(places[i] or {}) do
+      local token = math.floor((at - 1) / self.used) + 1
+      own[#own + 1], order[#order + 1], tokens[#tokens + 1] = token, at, token
+    end
+    if #own > 0 then
       slices.pause()
-      local tokens = {}
-      for j, at in ipairs(places[i]) do tokens[j] = math.floor((at - 1) / used) + 1 end
-      local y = expert.value(rows:index_select(1, tokens))
-      sum = sum:index_add(1, tokens, y * weights:index_select(1, places[i]):unsqueeze(2))
+      parts[#parts + 1] = expert.value(rows:index_select(1, own))
     end
   end
-  return sum:view(x.shape)
+  local y = core.cat(parts, 1) * weights:flatten():index_select(1, order):unsqueeze(2) -- [t · k, d]
+  return core.zeros(rows.shape):index_add(1, tokens, y):view(x.shape)
 end
 
 local M = { Experts = E.with_frames(Experts, "forward") }
