@@ -112,7 +112,7 @@ local function identity()
     count = count + parameter:numel()
     sum = sum + parameter:narrow(1, 1, 1):float():sum():item()
   end
-  return ("%s: %d parameters, %.5g"):format(path:match "[^/\\]*[/\\]*$", count, sum)
+  return ("%s: %d parameters, %.5g"):format(path:match "([^/\\]*)[/\\]*$", count, sum)
 end
 
 -- ---- The chat, and its history ------------------------------------------------------------------
