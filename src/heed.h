@@ -1394,7 +1394,8 @@ HEED_CALL heed_kv_cache_save(heed_kv_cache *cache, const char *path);
  * not be truncated. Errors: FILE (missing, damaged, of another version, of a module with other sizes, window,
  * positions or weights), ARGUMENT, MEMORY. */
 HEED_CALL heed_kv_cache_load(heed_module *m, const char *path, heed_kv_cache **out);
-/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. */
+/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. The file
+ * recognises the key and value projections of each layer, not what computes the layer's input. */
 HEED_CALL heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
                               heed_kv_cache *const *caches);
 HEED_CALL heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count, heed_module *const *modules,

@@ -39,6 +39,19 @@ heed_status heed__map_bytes(heed_context *ctx, const char *path, heed_tensor **o
 HEED_MUST_USE
 heed_status heed__save_bytes(heed_context *ctx, const char *path, const char *data, size_t bytes);
 
+/* ---- Caches of models in Lua (kv_cache_file.c) ---- */
+
+/** As heed_kv_caches_save, with samples of all parameters of the model, float32 [n, HEED__SAMPLE], or NULL.
+ */
+HEED_MUST_USE
+heed_status heed__kv_caches_save(heed_context *ctx, const char *path, int64_t count,
+                                 heed_kv_cache *const *caches, const heed_tensor *samples);
+/** As heed_kv_caches_load; where the file has samples of a model, they must be these. Errors: FILE. */
+HEED_MUST_USE
+heed_status heed__kv_caches_load(heed_context *ctx, const char *path, int64_t count,
+                                 heed_module *const *modules, const heed_tensor *samples,
+                                 heed_kv_cache **out);
+
 /* ---- Compression, for pictures (compress.c) ---- */
 
 /** Capacity that heed__zlib_compress needs for `bytes` bytes; 0 if size_t is too small. */
