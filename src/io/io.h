@@ -12,6 +12,12 @@ HEED_MUST_USE
 heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **archive,
                             heed_tensor **tensor);
 
+/** The ending that stands for the format of a file, such as ".gguf": by the ending of its path in any case,
+ * or, if that is unknown, by its first bytes. NULL: neither is known, or the file cannot be read. */
+const char *heed__path_format(heed_context *ctx, const char *path);
+/** The same by the path alone. */
+const char *heed__path_ending(const char *path);
+
 /* Of an archive's entry i, from 1: (archive.c) */
 
 /** Whether heed_archive_tensor neither converts nor copies it, and does not refuse it. */

@@ -10,8 +10,8 @@ local sample = core.modules.sample
 local check_truncate, indices_of = core.modules.check_truncate, core.modules.indices
 
 -- Keys of the raw fields: the model, the caches of its layers, the number of tokens of each batch item in all of them,
--- and whether this is a draft. After a pass that failed halfway, some layers hold more tokens; they are truncated before
--- the next.
+-- and whether this is a draft. After a pass that failed halfway, some layers hold more tokens; they are truncated
+-- before the next.
 local MODEL, LAYERS, LENGTHS, DRAFT = {}, {}, {}, {}
 local Cache, methods = { __name = "heed.ModelCache" }, {}
 

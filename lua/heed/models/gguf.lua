@@ -346,7 +346,7 @@ function gguf.layout(about)
   }
 end
 
---- Whether a path names a GGUF file.
-function gguf.is(path) return path:lower():find "%.gguf$" ~= nil end
+--- Whether a file is read as GGUF, or, with `saving`, written as such.
+function gguf.is(path, saving) return core.files.format(path, saving) == ".gguf" end
 
 return gguf
