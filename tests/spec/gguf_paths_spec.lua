@@ -33,6 +33,40 @@ describe("a GGUF file", function()
   end)
 end)
 
+describe("loading what is no model says so", function()
+  files.in_folders(before_each, after_each)
+  local folder = files.path
+  local load, fails = heed.models.load, files.fails
+
+  it("of a file of another kind, for every class", function()
+    local path = files.file("passwd", "root:x:0:0:root:/root:/bin/sh\n")
+    local message = ("load: '%s': its format is unknown; it must be .safetensors, .safetensors.index.json, .npz, .npy, "
+      .. ".pt or .gguf, by the ending or the first bytes"):format(path)
+    for _, name in ipairs { "bert", "gpt2", "llama", "roberta" } do
+      fails(message, require("heed.models." .. name).load(path))
+    end
+    fails(message, load(path))
+  end)
+
+  it("of a folder whose files have other names", function()
+    files.file("some.gguf", "GGUF")
+    fails(("models.load: the folder '%s' has none of model.safetensors, model.safetensors.index.json, "
+      .. "pytorch_model.bin, model.gguf; give the path of the file if it has another name, such as a .gguf")
+      :format(files.folder()), load(files.folder()))
+  end)
+
+  it("of a GGUF file of another class", function()
+    local path = folder "x.gguf"
+    assert(assert(load(DECODERS .. "llama")):save_pretrained(path))
+    fails(("Bert.load: '%s' is a GGUF file, whose models are decoders; use heed.models.load"):format(path),
+      require("heed.models.bert").load(path))
+    fails(("GPT2.load: '%s': GGUF files of gpt2 are not supported"):format(path),
+      require("heed.models.gpt2").load(path))
+    fails("Qwen2.load: unsupported configuration: general.architecture is a string ('llama'); it must be 'qwen2' here; "
+      .. "heed.models.load finds the class of a file", require("heed.models.qwen2").load(path))
+  end)
+end)
+
 it("the ending of a path counts in any case for every format", function()
   support.with_file(function(path)
     for _, ending in ipairs { ".SAFETENSORS", ".Npz", ".NPY" } do

@@ -4,6 +4,7 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
+local gguf = require "heed.models.gguf"
 local loading = require "heed.models.loading"
 local sentences = require "heed.models.sentences"
 local state_dict = require "heed.nn.state_dict"
@@ -118,10 +119,14 @@ function load_encoder.loader(class, Class, about)
   return function(path, config, divide)
     local folder, file = loading.find(class, path)
     if not folder then return nil, file end
-    local c, aliases, further, _, state, model, fine, most, problem
+    if gguf.is(file) then
+      local form = "%s.load: '%s' is a GGUF file, whose models are decoders; use heed.models.load"
+      return nil, form:format(class, file)
+    end
+    local c, aliases, further, state, model, fine, most, problem
     c, problem = loading.config(class, folder, config)
     if not c then return nil, problem end
-    c, aliases, _, further = configs.settings(about, c)
+    c, aliases, further = configs.settings(about, c)
     if not c then return loading.unsupported(class, aliases) end
     state, problem = loading.weights(class, file)
     if not state then return nil, problem end

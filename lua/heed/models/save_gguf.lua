@@ -80,7 +80,7 @@ local function lost(about, c, state, metadata)
   for name, value in pairs(state) do
     names[#names + 1], values[name] = name, value
   end
-  local config, problem = gguf.config(state_dict.from(names, values, nil, nil, nil, metadata))
+  local config, problem = gguf.config(state_dict.from(names, values, nil, nil, nil, metadata), about)
   if not config then return problem end
   local again
   again, problem = configs.settings(about, config)
