@@ -162,6 +162,12 @@ void heed__module_take_parameter(heed_module *m, const char *name, heed_tensor *
 
 #define HEED__WEIGHT "weight"
 #define HEED__SCALE  "weight_scale" /* follows an int8 weight */
+/** The dtypes of heed_module_to, as a set (heed__dtypes_text). (convert.c) */
+unsigned heed__module_dtypes(void);
+/** The dtype of weights with rows of n elements where `dtype` is wanted: of blocked dtypes, the one of blocks
+ * of 32 that takes the place of blocks of 256 where these do not fit; `otherwise` if 32 does not divide n
+ * either. (convert.c) */
+heed_dtype heed__dtype_of_rows(heed_dtype dtype, int64_t n, heed_dtype otherwise);
 /** heed_module_to for several modules: all weights change or none. (convert.c) */
 HEED_MUST_USE
 heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t count,

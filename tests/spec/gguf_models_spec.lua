@@ -73,7 +73,7 @@ describe("a GGUF file of a decoder", function()
     local model = assert(heed.models.load "tests/golden/decoders/llama")
     saved(model, { dtype = "q8_0" }, function(again)
       assert.are.equal("q8_0", again.layers[1].gate.weight.dtype)
-      assert.are.equal("float16", again.layers[1].down.weight.dtype) -- rows of 40 are not whole blocks
+      assert.are.equal("float32", again.layers[1].down.weight.dtype) -- rows of 40 are not whole blocks
       assert.are.equal("float32", again.norm.weight.dtype)
       local off = (model(IDS) - again(IDS)):pow(2):mean():sqrt():item()
       assert.is_true(off > 0 and off < 0.15, tostring(off))
@@ -82,6 +82,22 @@ describe("a GGUF file of a decoder", function()
     saved(model, { dtype = "q4_k" }, function(again)
       assert.are.equal("q5_0", again.layers[1].gate.weight.dtype) -- llama.cpp's choice for rows of less than 256
     end)
+  end)
+
+  it("has in float32 what is beyond float16, and is refused where blocks fit no weight", function()
+    local model = assert(heed.models.load "tests/golden/decoders/llama")
+    model.layers[1].gate.weight[{ 2, 3 }] = -1e5
+    for _, dtype in ipairs { "float16", "q8_0" } do
+      saved(model, { dtype = dtype }, function(again)
+        assert.are.equal("float32", again.layers[1].gate.weight.dtype)
+        assert.are.equal(-1e5, again.layers[1].gate.weight[{ 2, 3 }])
+        assert.are.equal(dtype, again.layers[1].up.weight.dtype)
+      end)
+    end
+    local narrow = require "heed.models.llama" { vocab_size = 5, hidden_size = 24, intermediate_size = 40,
+      num_hidden_layers = 1, num_attention_heads = 3 }
+    assert.are.same({ nil, "save_pretrained: dtype is q4_k; the rows of no weight are whole blocks of 32 elements" },
+      { narrow:save_pretrained("x.gguf", { dtype = "q4_k" }) })
   end)
 
   it("has floats where llama.cpp reads floats, also for whole numbers", function()
