@@ -224,7 +224,7 @@ struct heed_context {
 #endif
   double call_end; /* time limit of the current or last script's call (limits.seconds); 0: none */
   heed_limits limits;
-  bool refused;           /* the last allocation exceeded the memory limit */
+  bool refused;           /* the last allocation that failed exceeded the memory limit */
   size_t refused_at;      /* bytes in use at that time */
   heed_log_function *log; /* NULL: none */
   void *log_user;

@@ -35,7 +35,7 @@ heed_dtype heed__dtype_of_rows(heed_dtype dtype, int64_t n, heed_dtype otherwise
 }
 
 /* The dtype that a weight gets. */
-static heed_dtype dtype_of(const conversion *c, const heed_tensor *weight) {
+static heed_dtype dtype_of_weight(const conversion *c, const heed_tensor *weight) {
   return heed__dtype_of_rows(c->dtype, weight->shape[1], weight->dtype);
 }
 
@@ -46,7 +46,7 @@ static bool changes(conversion *c, const heed_module *m) {
     c->refused = weight;
   else
     c->fits = true;
-  return weight->dtype != dtype_of(c, weight);
+  return weight->dtype != dtype_of_weight(c, weight);
 }
 
 /* Counts the modules to convert in m and its parts, and lists them if c->leaves is allocated. A module that
@@ -75,8 +75,8 @@ static heed_status convert(const conversion *c, leaf *l) {
   heed_status status = HEED_OK;
   if (heed__is_placeholder(weight)) {
     const int64_t scales[] = {weight->shape[0], heed__int8_blocks(weight->shape[1])};
-    status =
-        heed__placeholder(ctx, c->function, dtype_of(c, weight), weight->ndim, weight->shape, &l->weight);
+    status = heed__placeholder(ctx, c->function, dtype_of_weight(c, weight), weight->ndim, weight->shape,
+                               &l->weight);
     if (status == HEED_OK && c->dtype == HEED_INT8)
       status = heed__placeholder(ctx, c->function, HEED_FLOAT32, 2, scales, &l->scale);
     return status;
@@ -92,7 +92,7 @@ static heed_status convert(const conversion *c, leaf *l) {
       status = heed__quantize_int8(ctx, c->function, HEED__WEIGHT, wide != NULL ? wide : weight, &l->weight,
                                    &l->scale);
   } else {
-    status = heed__to(ctx, c->function, weight, dtype_of(c, weight), &l->weight);
+    status = heed__to(ctx, c->function, weight, dtype_of_weight(c, weight), &l->weight);
   }
   heed_tensor_free(wide);
   return status;

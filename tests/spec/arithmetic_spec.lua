@@ -336,8 +336,10 @@ describe("a tensor", function()
     shows("int64[2] 1 1", x:to(i))
     shows("float32[2] 1 2", i:type_as(x))
     fails("type_as: other is a string ('int64'); it must be a tensor", heed.type_as, x, "int64")
-    fails("to: dtype is a string ('cuda'); it must be 'bool', 'int64', 'float32', 'bfloat16', 'float16', 'int8', " ..
-      "'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q4_k', 'q5_k' or 'q6_k'; heed computes on the processor: leave it out", heed.to, x, "cuda")
+    fails("to: dtype is a string ('cuda'); it must be " ..
+      "'bool', 'int64', 'float32', 'bfloat16', 'float16', 'int8', " ..
+      "'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q4_k', 'q5_k' or 'q6_k'; " ..
+      "heed computes on the processor: leave it out", heed.to, x, "cuda")
   end)
 
   it("tells how many elements it has, and their size", function()

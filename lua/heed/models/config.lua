@@ -242,7 +242,7 @@ function configs.stop_tokens(ids, vocab_size)
     if not compat.is_integer(id) then
       return nil, ("eos_token_id %d is %s; it must be an integer"):format(i, E.what(id))
     end
-    if id >= 0 and id < vocab_size then list[#list + 1] = id + 1 end
+    if id >= 0 and id < vocab_size then list[#list + 1] = math.floor(id) + 1 end
   end
   return list
 end
