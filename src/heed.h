@@ -1398,7 +1398,8 @@ HEED_CALL heed_kv_cache_save(heed_kv_cache *cache, const char *path);
  * not be truncated. Errors: FILE (missing, damaged, of another version, of a module with other sizes, window,
  * positions or weights), ARGUMENT, MEMORY. */
 HEED_CALL heed_kv_cache_load(heed_module *m, const char *path, heed_kv_cache **out);
-/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. */
+/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. The file
+ * recognises the key and value projections of each layer, not what computes the layer's input. */
 HEED_CALL heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
                               heed_kv_cache *const *caches);
 HEED_CALL heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count, heed_module *const *modules,
@@ -1551,11 +1552,13 @@ typedef heed_status heed_hook_function(void *user, heed_module *m, heed_attentio
  * softmax_dim refuse it. Errors: ARGUMENT. */
 HEED_CALL heed_attention_set_hook(heed_module *m, unsigned points, heed_hook_function *hook, void *user);
 
-/** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16
- * or INT8. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter weight_scale after each,
- * and leaves embeddings unchanged. All other parameters, inputs, results and sums remain float32. Weights
- * that share one tensor still do afterwards. All weights change or, after an error, none. Errors: DTYPE,
- * ARGUMENT (nan or inf, for INT8), MEMORY. */
+/** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16,
+ * INT8 or a blocked dtype. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter
+ * weight_scale after each, and leaves embeddings unchanged. Rows that are not whole blocks of 256 become Q5_0
+ * instead of Q4_K, Q5_1 instead of Q5_K and Q8_0 instead of Q6_K, and are unchanged where 32 does not divide
+ * them. All other parameters, inputs, results and sums remain float32. Weights that share one tensor still do
+ * afterwards. All weights change or, after an error, none. Errors: DTYPE, SHAPE (no weight has whole blocks),
+ * ARGUMENT (nan or inf, for INT8; beyond float16, for blocks), MEMORY. */
 HEED_CALL heed_module_to(heed_module *m, heed_dtype dtype);
 
 /** A setting by name ("in_features", "p", "num_heads"…); false if the module has none of that name. */

@@ -383,12 +383,15 @@ typedef enum heed__kv_part {
   HEED__KV_PARTS
 } heed__kv_part;
 
-/* What keys depend on beside the tokens: a cache that a file holds must be of the same. */
-enum { HEED__KV_PROBED = 16 };
+/* Some elements of a parameter, by which files recognise it: its dtype as a number, then the elements. */
+enum { HEED__SAMPLE = 1 + 16 };
+
+/* What keys and values depend on beside the tokens: a cache that a file holds must be of the same. */
+enum { HEED__KV_SAMPLES = 6 };
 typedef struct heed__kv_origin {
-  char positions[320];          /* the settings of rotary positions, as text */
-  bool probed;                  /* the module has weights of its own, not a part in Lua */
-  float probe[HEED__KV_PROBED]; /* products of rows of W_key, spread over all, with a fixed vector */
+  char positions[320]; /* the settings of rotary positions, as text */
+  int samples;         /* of the parameters of W_key, W_value and k_norm that are no parts in Lua */
+  float sample[HEED__KV_SAMPLES][HEED__SAMPLE];
 } heed__kv_origin;
 
 /* Of each batch item, row 0 holds token dropped + 1, and each row the next token. Without a window nothing is

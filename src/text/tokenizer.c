@@ -81,10 +81,11 @@ static heed_status read_tokenizer(heed_tokenizer *tok, const char *where, char p
     memcpy(merges + folder, "merges.txt", 11);
     return heed__tokenizer_read_pairs(tok, where, path, merges);
   }
-  if (path_ends_with(path, ".gguf")) return heed__tokenizer_read_gguf(tok, where, path);
   if (path_ends_with(path, ".json")) return heed__tokenizer_read_json(tok, where, path);
   if (path_ends_with(path, ".model")) return heed__spm_load(tok->ctx, path, &tok->spm);
   if (path_ends_with(path, ".txt")) return heed__tokenizer_read_lines(tok, where, path);
+  const char *format = heed__path_format(tok->ctx, path);
+  if (format != NULL && strcmp(format, ".gguf") == 0) return heed__tokenizer_read_gguf(tok, where, path);
   return heed__fail(tok->ctx, HEED_FILE,
                     "%s: it must be a folder, tokenizer.json, vocab.json, a .model, a .gguf or vocab.txt",
                     where);

@@ -103,11 +103,11 @@ describe("a GGUF file of a BERT", function()
       { function(metadata) metadata["bert.pooling_type"] = 4 end, "bert.pooling_type is the number 4; it must be 0" },
       { function(metadata) metadata["bert.attention.causal"] = true end, "setting for bert.attention.causal = true" },
       { function(metadata) metadata["bert.expert_count"] = 8 end, "no setting for bert.expert_count = 8" },
-      { function(metadata) metadata["bert.block_count"] = "2" end, "num_hidden_layers is a string ('2')" },
-      { function(metadata) metadata["bert.block_count"] = 3 end, "num_hidden_layers is 3; the file has 2 layers" },
+      { function(metadata) metadata["bert.block_count"] = "2" end, "bert.block_count is a string ('2')" },
+      { function(metadata) metadata["bert.block_count"] = 3 end, "bert.block_count is 3; the file has 2 layers" },
       { function(_, tensors) tensors["blk.1.ffn_up.bias"] = nil end, "blk.1.ffn_up.bias is missing" },
       { function(_, tensors) tensors["cls.weight"] = heed.ones(2) end, "cls.weight is not part of the model" },
-      { function(_, tensors) tensors["token_embd.weight"] = nil end, "vocab_size is missing" },
+      { function(_, tensors) tensors["token_embd.weight"] = nil end, "of rows of token_embd.weight is missing" },
     } do
       with_file(function(path)
         local model, problem = heed.models.load(path)

@@ -165,6 +165,26 @@ describe("a tokenizer in a GGUF file", function()
       gguf.pair("tokenizer.ggml.scores", "array", { "float32", 1, 2 }))
     assert.truthy(problem:find("tokenizer.ggml.scores is no array of 1 elements", 1, true), problem)
   end)
+
+  it("refuses ids of the beginning and the end of a text outside of the vocabulary, where they are added", function()
+    local function problem_with(...)
+      return problem_of_pairs(gguf.pair("tokenizer.ggml.tokens", "array", { "string", "a", "b", "c" }),
+        gguf.pair("tokenizer.ggml.merges", "array", { "string" }),
+        gguf.pair("tokenizer.ggml.model", "string", "gpt2"), ...)
+    end
+    local problem = problem_with(gguf.pair("tokenizer.ggml.bos_token_id", "uint32", 3),
+      gguf.pair("tokenizer.ggml.add_bos_token", "bool", true))
+    assert.truthy(problem:find("tokenizer.ggml.bos_token_id is 3; it must be from 0 to 2, the last token", 1, true))
+    problem = problem_with(gguf.pair("tokenizer.ggml.pre", "string", "llama-bpe"),
+      gguf.pair("tokenizer.ggml.bos_token_id", "uint32", 3)) -- by the rule's default
+    assert.truthy(problem:find("tokenizer.ggml.bos_token_id is 3", 1, true), problem)
+    problem = problem_with(gguf.pair("tokenizer.ggml.add_eos_token", "bool", true),
+      gguf.pair("tokenizer.ggml.eos_token_id", "uint32", 4294967295))
+    assert.truthy(problem:find("tokenizer.ggml.eos_token_id is 4294967295", 1, true), problem)
+    problem = problem_with(gguf.pair("tokenizer.ggml.add_eos_token", "bool", true))
+    assert.truthy(problem:find("tokenizer.ggml.eos_token_id is missing; it must be the id of a token, as " ..
+      "tokenizer.ggml.add_eos_token is true", 1, true), problem)
+  end)
 end)
 
 describe("a SentencePiece model", function()

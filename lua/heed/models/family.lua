@@ -155,11 +155,7 @@ local function completer(about)
     if problem then return problem end
     c.head_dim = c.head_dim or compat.divide(c.hidden_size, c.num_attention_heads)
     if about.slides then problem = complete_types(c, function(i) return about.slides(c, i) end) end
-    problem = problem or (about.add_rope or add_rope)(c, aliases, further, about.partial_rotary)
-    return problem, {
-      [aliases.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
-      [aliases.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
-    }
+    return problem or (about.add_rope or add_rope)(c, aliases, further, about.partial_rotary)
   end
 end
 

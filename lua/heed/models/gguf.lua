@@ -2,8 +2,10 @@
 --- documentation of GGUF (ggml, docs/gguf.md), and what llama.cpp's converter writes.
 
 local compat = require "heed.compat"
+local core = require "heed.core"
 local types = require "heed.gguf"
 local E = require "heed.nn.entries"
+local configs = require "heed.models.config"
 local ropes = require "heed.models.gguf_rope"
 local state_dict = require "heed.nn.state_dict"
 
@@ -174,19 +176,32 @@ local function stops(metadata, tokenizer)
   return ids
 end
 
+--- The names of GGUF keys for the fields of a config, for messages.
+local function names_of(name, fields)
+  local function key(text) return name .. "." .. text end
+  local names = {
+    partial_rotary_factor = ("%s / %s"):format(key "rope.dimension_count", key "attention.key_length"),
+    query_pre_attn_scalar = key "attention.key_length", rope_scaling = key "rope.scaling",
+    vocab_size = "the number of rows of token_embd.weight",
+  }
+  for _, each in ipairs { FIELDS, fields } do
+    for text, field in pairs(each) do names[field] = key(text) end
+  end
+  return names
+end
+
 --- The config of the model whose tensors `state` holds, with the fields of config.json, of which those in `given` (a
---- table or nil) replace all but the order of the rows. Returns nil and a problem.
-function gguf.config(state, tokenizer, given)
+--- table or nil) replace what the file says. `about` describes the class. Returns nil and a problem.
+function gguf.config(state, about, tokenizer, given)
   local metadata = state_dict.metadata(state, LONGEST)
   local name, problem = architecture_of(metadata)
   if not name then return nil, problem end
-  local about, config = ARCHITECTURES[name], {}
-  if given then
-    for key, value in pairs(given) do config[key] = value end
-    if config.rope_interleaved == nil then config.rope_interleaved = about.interleaved end
-    return config
+  local own, config = ARCHITECTURES[name], {}
+  if name ~= BY_TYPE[about.types[1]] then
+    local form = "general.architecture is %s; it must be '%s' here; heed.models.load finds the class of a file"
+    return nil, form:format(E.what(name), BY_TYPE[about.types[1]])
   end
-  local fields = about.fields or {}
+  local fields = own.fields or {}
   problem = unknown_keys(metadata, name, fields) or not_a_number(metadata, name)
   if problem then return nil, problem end
   local function value(key) return metadata[name .. "." .. key] end
@@ -196,24 +211,32 @@ function gguf.config(state, tokenizer, given)
       config[field] = type(each) == "number" and ropes.shortest(each) or each
     end
   end
-  config.model_type = about.type
+  config.model_type = own.type
   local embeddings = state_dict.has(state, "token_embd.weight") and state_dict.get(state, "token_embd.weight")
   config.vocab_size = embeddings and embeddings.shape[1] or value "vocab_size"
   local heads, width = config.num_attention_heads, config.hidden_size
   local head = config.head_dim or type(heads) == "number" and type(width) == "number" and width / heads or nil
   if (value "attention.value_length" or head) ~= head then
-    return nil, ("%s.attention.value_length is %s; it must be attention.key_length, %s"):format(name,
-      E.what(value "attention.value_length"), E.what(head))
+    return nil, ("%s.attention.value_length is %s; it must be %s.attention.key_length, %s"):format(name,
+      E.what(value "attention.value_length"), name, E.what(head))
   end
   local rotated = value "rope.dimension_count"
-  if rotated ~= nil and rotated ~= head and type(rotated) == "number" and head then
+  if rotated ~= nil and rotated ~= head and type(head) == "number" then
+    if not about.partial_rotary then
+      return nil, ("%s.rope.dimension_count is %s; it must be %s.attention.key_length, %s"):format(name,
+        E.what(rotated), name, E.what(head))
+    end
     config.partial_rotary_factor = rotated / head
   end
-  config.rope_scaling, problem = ropes.scaling(value, state, config.rope_theta or 10000)
-  if config.rope_scaling == false then return nil, ("%s: %s"):format(name, problem) end
-  config.rope_interleaved = about.interleaved
+  config.rope_scaling, problem = ropes.scaling(name, value, state, config.rope_theta or 10000)
+  if config.rope_scaling == false then return nil, problem end
+  config.rope_interleaved = own.interleaved
   config.eos_token_id = stops(metadata, tokenizer)
-  if about.adjust then about.adjust(config, function(tensor) return state_dict.has(state, tensor) or nil end) end
+  if own.adjust then own.adjust(config, function(tensor) return state_dict.has(state, tensor) or nil end) end
+  local names = names_of(name, fields)
+  if config.rope_scaling then configs.show(config.rope_scaling, ropes.names(name, config.rope_scaling)) end
+  for key, each in pairs(given or {}) do config[key], names[key] = each, nil end
+  configs.show(config, names)
   return config
 end
 
@@ -304,7 +327,7 @@ function gguf.layout(about)
   }
 end
 
---- Whether a path names a GGUF file.
-function gguf.is(path) return path:lower():find "%.gguf$" ~= nil end
+--- Whether a file is read as GGUF, or, with `saving`, written as such.
+function gguf.is(path, saving) return core.files.format(path, saving) == ".gguf" end
 
 return gguf

@@ -2,6 +2,7 @@
 --- too, without the positions before the first token's.
 
 local E = require "heed.nn.entries"
+local configs = require "heed.models.config"
 local state_dict = require "heed.nn.state_dict"
 local shortest = require("heed.models.gguf_rope").shortest
 
@@ -23,14 +24,22 @@ local POOLINGS = { [0] = "mean", "mean", "cls", "lasttoken" }
 -- Keys that are read otherwise, or must have these values.
 local OTHERS = { pooling_type = true, vocab_size = true, ["attention.causal"] = { false } }
 
---- The fields of config.json, and the pooling, for the metadata and tensors of a file. Returns nil and a problem.
-function gguf_encoder.config(state)
+--- The fields of config.json, of which those in `given` (a table or nil) replace what the file says, and the pooling.
+--- Returns nil and a problem.
+function gguf_encoder.config(state, given)
   local metadata, config, unknown = state_dict.metadata(state, 64), { model_type = "bert" }, {}
+  local names = { vocab_size = "the number of rows of token_embd.weight" }
+  local architecture = metadata["general.architecture"]
+  if architecture ~= "bert" then
+    local form = "general.architecture is %s; it must be 'bert' here; heed.models.load finds the class of a file"
+    return nil, form:format(E.what(architecture))
+  end
   for key, value in pairs(metadata) do
     E.check_cancel "load"
     local short = key:match "^bert%.(.*)$"
     local field, other = FIELDS[short], OTHERS[short]
     if field then
+      names[field] = key
       config[field] = type(value) == "number" and shortest(value) or value
     elseif short and not (other == true or other and other[1] == value) then
       unknown[#unknown + 1] = ("%s = %s"):format(key, tostring(value))
@@ -47,6 +56,8 @@ function gguf_encoder.config(state)
   for field, name in pairs { vocab_size = "token_embd.weight", type_vocab_size = "token_types.weight" } do
     if state_dict.has(state, name) then config[field] = state_dict.get(state, name).shape[1] end
   end
+  for key, each in pairs(given or {}) do config[key], names[key] = each, nil end
+  configs.show(config, names)
   return config, POOLINGS[pooling or 1]
 end
 

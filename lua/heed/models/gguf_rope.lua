@@ -53,6 +53,16 @@ local function list_of(state, name)
   return list
 end
 
+--- The names for messages of the settings of a scaling.
+function ropes.names(architecture, scaling)
+  local same = scaling.short_factor == scaling.long_factor
+  return {
+    factor = architecture .. ".rope.scaling.factor", attention_factor = architecture .. ".rope.scaling.attn_factor",
+    original_max_position_embeddings = architecture .. ".rope.scaling.original_context_length",
+    short_factor = same and DIVISORS or SHORT, long_factor = same and DIVISORS or LONG,
+  }
+end
+
 --- The scaling for a tensor of divisors: Llama 3's, or longrope with the same factors for texts of all lengths.
 local function scaling_of(divisors, base)
   local factor = math.max(compat.unpack(divisors))
@@ -64,9 +74,9 @@ local function scaling_of(divisors, base)
   return scaling
 end
 
---- rope_scaling for the keys rope.scaling.* and the tensors, or nil; false and a problem if it is of an unknown type.
---- value(key) gives the value of a key.
-function ropes.scaling(value, state, base)
+--- rope_scaling for the keys rope.scaling.* of the architecture and the tensors, or nil; false and a problem if it is
+--- of an unknown type. value(key) gives the value of a key.
+function ropes.scaling(architecture, value, state, base)
   local kind, factor = value "rope.scaling.type", value "rope.scaling.factor" or value "rope.scale_linear"
   local scale, lists = ropes.shortest(value "rope.scaling.attn_factor" or 1), {}
   local original = value "rope.scaling.original_context_length"
@@ -88,7 +98,8 @@ function ropes.scaling(value, state, base)
   if kind == nil and factor and factor ~= 1 then kind = "linear" end
   if kind == nil or kind == "none" then return nil end
   if kind ~= "linear" and kind ~= "yarn" then
-    return false, ("rope.scaling.type is %s; it must be one of linear, longrope, none, yarn"):format(E.what(kind))
+    local form = "%s.rope.scaling.type is %s; it must be one of linear, longrope, none, yarn"
+    return false, form:format(architecture, E.what(kind))
   end
   if kind == "linear" then return { rope_type = kind, factor = factor } end
   return {

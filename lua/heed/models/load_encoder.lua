@@ -107,16 +107,13 @@ load_encoder.bert_names = {
 
 --- Loads a model from a GGUF file.
 local function load_gguf(class, Class, about, file, config, divide)
-  local state, c, pooling, aliases, further, model, fine, problem, _
+  if config ~= nil then E.check_type(config, "table", class .. ".load", "config") end
+  local state, c, pooling, aliases, further, model, fine, problem
   state, problem = loading.weights(class, file)
   if not state then return nil, problem end
-  c, pooling = gguf_encoder.config(state)
+  c, pooling = gguf_encoder.config(state, config)
   if not c then return loading.unsupported(class, pooling) end
-  if config ~= nil then
-    E.check_type(config, "table", class .. ".load", "config")
-    c = config
-  end
-  c, aliases, _, further = configs.settings(about, c)
+  c, aliases, further = configs.settings(about, c)
   if not c then return loading.unsupported(class, aliases) end
   further.has_classifier, further.add_pooling_layer = false, false
   local note = loading.layer_note(c, aliases, state, "^blk%.(%d+)%.")
@@ -148,10 +145,14 @@ function load_encoder.loader(class, Class, about)
     local folder, file = loading.find(class, path, names.gguf and "model.gguf")
     if not folder then return nil, file end
     if names.gguf and gguf.is(file) then return load_gguf(class, Class, about, file, config, divide) end
-    local c, aliases, further, _, state, model, fine, most, problem
+    if gguf.is(file) then
+      return nil, ("%s.load: '%s' is a GGUF file, whose encoders are of the class Bert; use heed.models.load"):format(
+        class, file)
+    end
+    local c, aliases, further, state, model, fine, most, problem
     c, problem = loading.config(class, folder, config)
     if not c then return nil, problem end
-    c, aliases, _, further = configs.settings(about, c)
+    c, aliases, further = configs.settings(about, c)
     if not c then return loading.unsupported(class, aliases) end
     state, problem = loading.weights(class, file)
     if not state then return nil, problem end

@@ -101,21 +101,22 @@ local function rotated(r, c)
   return factor ~= 1 and math.floor(c.head_dim * factor) or nil
 end
 
---- The problem with the lists of factors, or nil. `pairs_rotated` is the number of elements that each must have.
-local function wrong_factors(r, of, pairs_rotated)
-  for _, name in ipairs { "short_factor", "long_factor" } do
-    local list = r[name]
+--- The problem with the lists of factors, or nil. `pairs_rotated` is the number of elements that each must have;
+--- `names` are those for messages.
+local function wrong_factors(r, of, names, pairs_rotated)
+  for _, each in ipairs { "short_factor", "long_factor" } do
+    local list, name = r[each], names[each] ~= each and names[each] or ("%s.%s"):format(of, each)
     if list and r.rope_type ~= "longrope" then
-      return ("%s.%s is given; rope_type %s has no use for it"):format(of, name, r.rope_type)
+      return ("%s is given; rope_type %s has no use for it"):format(name, r.rope_type)
     end
     if list and #list ~= pairs_rotated then
-      return ("%s.%s has %s; it must have %d, one for each pair of elements"):format(of, name,
-        E.count(#list, "element"), pairs_rotated)
+      return ("%s has %s; it must have %d, one for each pair of elements"):format(name, E.count(#list, "element"),
+        pairs_rotated)
     end
     for i = 1, list and #list or 0 do
       local value = list[i]
       if type(value) ~= "number" or not (value > 0 and value < math.huge) then
-        return ("%s.%s: element %d is %s; it must be a positive number"):format(of, name, i, E.what(value))
+        return ("%s: element %d is %s; it must be a positive number"):format(name, i, E.what(value))
       end
     end
   end
@@ -126,14 +127,14 @@ end
 --- if there is one. Longrope has two: those for texts of max_position_embeddings tokens are the first result, both are
 --- the third, {short =, long =}.
 function rope.read(settings, of, c, base, partial)
-  local r, problem = configs.read_all(settings or {}, partial and PARTIAL or RULES, of .. ".")
-  if not r then return nil, problem end
+  local r, names = configs.read_all(settings or {}, partial and PARTIAL or RULES, of .. ".")
+  if not r then return nil, names end
   if r.rope_type == "su" then r.rope_type = "longrope" end
   for _, name in ipairs(NEEDED[r.rope_type] or {}) do
     if not r[name] then return nil, ("%s.%s is missing; rope_type %s needs it"):format(of, name, r.rope_type) end
   end
   local dims, scaling = rotated(r, c), SCALINGS[r.rope_type]
-  problem = wrong_factors(r, of, compat.divide(dims or c.head_dim, 2))
+  local problem = wrong_factors(r, of, names, compat.divide(dims or c.head_dim, 2))
   if problem then return nil, problem end
   local function options(by_type)
     return {

@@ -130,7 +130,7 @@ function saving.decoder(about)
     E.check_self(model, METHOD)
     local dtype = options_of(METHOD, OPTIONS, 3, model, folder, ...)
     E.check_type(folder, "string", METHOD, "folder")
-    if gguf.is(folder) then return save_gguf(about, model, folder, dtype, state_of) end
+    if gguf.is(folder, true) then return save_gguf(about, model, folder, dtype, state_of) end
     if dtype ~= nil then
       E.reject(METHOD, "dtype", dtype, "nil for a folder; convert the model, with m:to, or save it as a .gguf file")
     end
