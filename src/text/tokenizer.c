@@ -214,7 +214,8 @@ static heed_status encode_part(heed_tokenizer *tok, const char *part, size_t siz
   while (at < whole.size && status == HEED_OK) {
     int32_t found;
     heed__text_span span;
-    heed__added_find(tok, true, special, whole.data, whole.size, &from, at, &found, &span);
+    status = heed__added_find(tok, true, special, whole.data, whole.size, &from, at, &found, &span);
+    if (status != HEED_OK) break;
     if (found < 0) span = (heed__text_span){whole.size, whole.size};
     text->size = 0;
     status = heed__bytes_put(tok->ctx, encode_name, text, whole.data + at, span.begin - at);
@@ -234,7 +235,8 @@ static heed_status encode_text(heed_tokenizer *tok, const char *text, size_t siz
   while (at < size && status == HEED_OK) {
     int32_t found;
     heed__text_span span;
-    heed__added_find(tok, false, special, text, size, &from, at, &found, &span);
+    status = heed__added_find(tok, false, special, text, size, &from, at, &found, &span);
+    if (status != HEED_OK) return status;
     if (found < 0) span = (heed__text_span){size, size};
     status = encode_part(tok, text + at, span.begin - at, at == 0, special);
     if (status == HEED_OK && found >= 0) status = put_added(tok, tok->added[found].id);
