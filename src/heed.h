@@ -204,9 +204,10 @@ typedef enum heed_matmul_precision {
   HEED_MATMUL_PRECISION_LIST(X)
 #undef X
 } heed_matmul_precision;
-/** A processor without the instructions computes as with HIGHEST, and so does any for fewer than 8 rows.
- * Results do not depend on the number of threads. Gradients are computed in float32. On Linux the process is
- * permitted to use AMX where the processor has it. Errors: ARGUMENT. */
+/** A processor without the instructions computes as with HIGHEST. Fewer than 8 rows: int8 and blocked weights
+ * are multiplied as integers, x rounded to 8 bits, others as with HIGHEST. Results do not depend on the
+ * number of threads. Gradients are computed in float32. On Linux the process is permitted to use AMX where
+ * the processor has it. Errors: ARGUMENT. */
 HEED_CALL heed_set_matmul_precision(heed_context *ctx, heed_matmul_precision precision);
 HEED_API heed_matmul_precision heed_get_matmul_precision(const heed_context *ctx);
 

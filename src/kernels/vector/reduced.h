@@ -9,7 +9,7 @@
 #ifndef HEED_VECTOR_REDUCED_H
 #define HEED_VECTOR_REDUCED_H
 
-#include "widen_blocks.h"
+#include "reduced_few.h"
 
 enum {
   REDUCED_LANES = V_LANES, /* rows of x in a vector */
@@ -18,7 +18,6 @@ enum {
   REDUCED_WORD = 4,        /* bytes */
   REDUCED_LINE = 64,       /* bytes of a vector */
   REDUCED_AHEAD = 4096,    /* prefetch distance in a weight in bytes; rows usually follow each other */
-  REDUCED_FEW = 8,         /* below this many rows of x the time is that of reading the weight */
   REDUCED_ROWS = HEED__REDUCED_ROWS,
 };
 _Static_assert(REDUCED_LANES *REDUCED_VECTORS == REDUCED_ROWS && REDUCED_LANES == 16, "16 lanes");
@@ -63,40 +62,17 @@ static reduced_form reduced_form_of(const heed__lowp_task *t) {
 
 /* Scratch: the unpacked rows, then [REDUCED_GROUP, groups] scales and, with minimum, negative minima. */
 static size_t reduced_size(const heed__lowp_task *t, size_t *scratch_bytes) {
+  if (few_goes(t)) return few_size(t, scratch_bytes);
   const reduced_form f = reduced_form_of(t);
   *scratch_bytes = REDUCED_GROUP * (f.depth * REDUCED_WORD + (f.minimum ? 2 : 1) * f.groups * sizeof(float));
 #if !defined(V_HALVES)
   if (!f.bytes) return 0;
 #endif
-  if (t->m < REDUCED_FEW || t->k < REDUCED_LINE) return 0;
+  if (t->m < FEW_BELOW || t->k < REDUCED_LINE) return 0;
   return (t->m + REDUCED_LANES - 1) / REDUCED_LANES * f.vector;
 }
 
 /* ---- Packing ---- */
-
-/* Elements p…p + n - 1 of a row as 4 or fewer vectors, then zeros. */
-V_INLINE void reduced_load(vfloat *out, const int vectors, const float *row, size_t n) {
-  for (int v = 0; v < vectors; v++) {
-    const size_t first = (size_t)v * V_LANES;
-    out[v] = first + V_LANES <= n ? v_load(row + first)
-             : first < n          ? v_load_masked(row + first, v_first(n - first))
-                                  : v_zero();
-  }
-}
-
-/* Rounds a block of a row to 64 bytes; *scale is its scale. */
-V_INLINE vfloat reduced_round_bytes(const float *row, size_t n, float *scale) {
-  vfloat x[4];
-  reduced_load(x, 4, row, n);
-  const vfloat most = v_max(v_max(v_abs(x[0]), v_abs(x[1])), v_max(v_abs(x[2]), v_abs(x[3])));
-  const vfloat zero =
-      v_fma(x[0], v_zero(), v_fma(x[1], v_zero(), v_fma(x[2], v_zero(), v_mul(x[3], v_zero()))));
-  const bool finite = v_mask_bits(v_isnan(zero)) == 0;
-  const float a = v_highest(most), inverse = finite && a >= 0x1p-100f ? 127.0f / a : 0.0f;
-  *scale = finite ? a * (1.0f / 127.0f) : NAN;
-  for (int v = 0; v < 4; v++) x[v] = inverse == 0.0f ? v_zero() : v_mul(x[v], v_set(inverse));
-  return v_from_bits(v_round_bytes(x));
-}
 
 /* What follows the words of a line: 16 rows with these scales. */
 static void reduced_pack_side(const reduced_form *f, char *side, size_t line,
@@ -141,6 +117,10 @@ static void reduced_pack_vector(const heed__lowp_task *t, const reduced_form *f,
 }
 
 static void reduced_pack_rows(const heed__reduced_task *task) {
+  if (few_goes(&task->whole)) {
+    few_pack(task);
+    return;
+  }
   const reduced_form f = reduced_form_of(&task->whole);
   for (size_t i = task->row; i < task->row + task->rows; i += REDUCED_LANES)
     reduced_pack_vector(&task->whole, &f, (char *)task->packed + i / REDUCED_LANES * f.vector, i,
@@ -436,6 +416,7 @@ static void reduced_write(const heed__lowp_task *t, float *sum, size_t row, size
 
 /* A step is a group of columns with a panel of rows. */
 static bool reduced_multiply(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
+  if (few_goes(&task->whole)) return few_multiply(task, pace, position);
   _Alignas(HEED__ALIGNMENT) float sum[REDUCED_GROUP * REDUCED_ROWS];
   const heed__lowp_task *t = &task->whole;
   const reduced_form f = reduced_form_of(t);
