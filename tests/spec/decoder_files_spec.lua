@@ -51,7 +51,7 @@ describe("loading a decoder", function()
   it("names the settings that contradict the weights", function()
     local said = problem("llama", nil, { num_key_value_heads = 1 })
     assert.is_truthy(said:find("model.layers.0.self_attn.k_proj.weight has the shape [16, 32]; it must be "
-      .. "[8, 32] (head_dim = 8, num_key_value_heads · head_dim = 8)", 1, true), said)
+      .. "[8, 32]\n", 1, true), said)
     said = problem("llama", nil, { num_hidden_layers = 3 })
     assert.is_truthy(said:find("num_hidden_layers is 3; the file has 2 layers", 1, true), said)
     assert.are.equal("Llama.load: the weights do not fit the config:\n  "
@@ -60,7 +60,7 @@ describe("loading a decoder", function()
     said = problem("gpt2", nil, { n_layer = 1 })
     assert.is_truthy(said:find("n_layer is 1; the file has 2 layers", 1, true), said)
     said = problem("gpt2", nil, { n_embd = 12 })
-    assert.is_truthy(said:find("transformer.wte.weight has the shape [53, 24]; it must be [53, 12] (n_embd = 12)",
+    assert.is_truthy(said:find("transformer.wte.weight has the shape [53, 24]; it must be [53, 12]",
       1, true), said)
   end)
 
