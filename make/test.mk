@@ -50,7 +50,8 @@ valgrind: needs = build test valgrind
 run-valgrind: tests
 	@scripts/dev/run_valgrind.sh $(BUILD)
 
-# libFuzzer comes with clang. The binding is not needed; the kernels have no sanitizers here: clang would take minutes.
+# libFuzzer comes with clang. Templates alone need the binding; the kernels have no sanitizers here: clang would take
+# minutes.
 ## tries randomly damaged files with libFuzzer
 fuzz: needs = build fuzz
 fuzz: settings = BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g' \
@@ -58,8 +59,10 @@ fuzz: settings = BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g' 
 ## seconds for each fuzzer
 FUZZ_SECONDS ?= 20
 comma := ,
+$(BUILD)/fuzz_templates: $(call objects,$(BINDING))
+$(BUILD)/fuzz_templates: private FUZZ_LIBS := $(LUA_LIBS)
 $(BUILD)/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(call objects,$(ENGINE))
-	$(call say,LINK,$(call link,-fsanitize=fuzzer$(comma)address$(comma)undefined))
+	$(call say,LINK,$(call link,-fsanitize=fuzzer$(comma)address$(comma)undefined,$(FUZZ_LIBS)))
 run-fuzz: $(FUZZERS:tests/fuzz/%.c=$(BUILD)/%)
 	@scripts/dev/run_fuzz.sh $(BUILD) $(FUZZ_SECONDS) $(notdir $^)
 

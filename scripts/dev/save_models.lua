@@ -1,6 +1,6 @@
 -- For check_files.py: loads models and saves them as GGUF files.
---   build/heed scripts/dev/save_models.lua     answers each line IN <tab> OUT <tab> DTYPE of standard input with "ok" or
---                                              the error; DTYPE may be empty
+--   build/heed scripts/dev/save_models.lua     answers each line IN <tab> OUT <tab> DTYPE of standard input with "ok"
+--                                              or the error; DTYPE may be empty
 local heed = require "heed"
 
 for line in io.lines() do

@@ -100,8 +100,8 @@ static bool is_search_due(const heed_tokenizer *tok, size_t *work, size_t more) 
 }
 
 /* Extends a token over the spaces beside it. Returns false if it stopped at a cancellation check. */
-static bool strip_spaces(const heed_tokenizer *tok, const heed__added *a, const char *text, size_t size,
-                         size_t least, heed__text_span *span) {
+static bool take_spaces(const heed_tokenizer *tok, const heed__added *a, const char *text, size_t size,
+                        size_t least, heed__text_span *span) {
   size_t length, work = 0;
   while (a->lstrip && span->begin > least &&
          heed__is_white(character_beside(text, size, span->begin, true, &length))) {
@@ -136,7 +136,7 @@ heed_status heed__added_find(const heed_tokenizer *tok, bool normalized, bool sp
     if ((a->special && !special) || (a->single_word && !stands_alone(text, size, span->begin, span->end)))
       continue;
     *from = span->end;
-    if (!strip_spaces(tok, a, text, size, least, span)) return heed__stopped(tok->ctx, "encode");
+    if (!take_spaces(tok, a, text, size, least, span)) return heed__stopped(tok->ctx, "encode");
     *found = index;
     return HEED_OK;
   }
