@@ -105,16 +105,6 @@ end
 local stop_ids = model.config.stop_tokens or { tok.eos_token_id }
 local generator = heed.Generator(options.seed)
 
---- Tells a model from others: the name of its file, its size, and the sum of some weights.
-local function identity()
-  local count, sum = 0, 0
-  for _, parameter in model:named_parameters() do
-    count = count + parameter:numel()
-    sum = sum + parameter:narrow(1, 1, 1):float():sum():item()
-  end
-  return ("%s: %d parameters, %.5g"):format(path:match "([^/\\]*)[/\\]*$", count, sum)
-end
-
 -- ---- The chat, and its history ------------------------------------------------------------------
 
 -- The messages; the cache, and the ids that it holds.
@@ -146,7 +136,6 @@ end
 
 --- The cache of a saved chat and its ids, or nil and the reason why they must be read again.
 local function saved_cache(saved)
-  if saved.model ~= identity() then return nil, "its model was another one" end
   local found, why = model:load_cache(cache_file)
   if not found then return nil, why end
   local fine, ids = pcall(function() return saved.held:tolist() end)
@@ -180,9 +169,7 @@ local function save()
   local fine, why = cache:save(beside)
   if fine then
     os.remove(cache_file)
-    fine, why = heed.save(chat_file, {
-      messages = messages, held = heed.tensor(held, { dtype = "int64" }), model = identity(),
-    })
+    fine, why = heed.save(chat_file, { messages = messages, held = heed.tensor(held, { dtype = "int64" }) })
   end
   if fine then fine, why = os.rename(beside, cache_file) end
   if fine then return end

@@ -1,7 +1,9 @@
 -- A chat from messages to text, with a small model and a tokenizer that are made here.
+local heed = require "heed"
 local byte_chat = require "tests.byte_chat"
 local support = require "tests.support"
 local tokenizers = require "heed.tokenizers"
+local pairs_of = require("heed.compat").pairs
 
 local folder
 
@@ -105,9 +107,11 @@ describe("chat.lua", function()
     support.write(file_of "cache", support.read(other .. ".cache.safetensors"))
     reads_again "belongs to another chat"
     support.write(file_of "cache", cache_file)
-    byte_chat.write(folder, 256, 64)
-    local result = talk(history "--dtype bfloat16", "Again\n")
-    assert.matches("read again: its model was another one", result.err)
+    local tensors = {}
+    for name, value in pairs_of(assert(heed.load(folder .. "/model.safetensors"))) do tensors[name] = value:clone() end
+    tensors["model.layers.1.mlp.up_proj.weight"] = tensors["model.layers.1.mlp.up_proj.weight"] * 1.5
+    assert(heed.save(folder .. "/model.safetensors", tensors))
+    reads_again "model"
   end)
 
   it("refuses a history that is not a chat, and keeps it", function()

@@ -69,6 +69,15 @@ end
 
 local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 
+--- The tensor of a name in the file, or nil if there is none; then a message if heed lacks its dtype.
+local function tensor_of(state, name)
+  local fine, value = pcall(state_dict.get, state, name)
+  if fine then return value end
+  local message = type(value) == "string" and value:match "load: '.* its dtype is .* which heed lacks.*$"
+  if not message then error(value, 0) end
+  return nil, message
+end
+
 --- The number of elements of all tensors.
 local function elements(state)
   local count = 0
@@ -202,7 +211,8 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note, 
   for name, target in compat.pairs(model:state_dict()) do
     E.check_cancel "load"
     local file_name, form = name_in_file(name, config)
-    local value = state_dict.get(state, file_name)
+    local value, lacking = tensor_of(state, file_name)
+    if lacking then return nil, lacking end
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, form or UNCHANGED)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
@@ -236,6 +246,12 @@ function loading.weights(class, path)
   if state == nil then return nil, problem end
   if E.kind(state) then
     return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
+  end
+  if not gguf.is(path) then return state end
+  for name in state_dict.names(state) do -- before the settings are made of some
+    E.check_cancel "load"
+    problem = select(2, tensor_of(state, name))
+    if problem then return nil, problem end
   end
   return state
 end
