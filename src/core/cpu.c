@@ -27,17 +27,22 @@ static unsigned detect(bool tiles) {
   if ((saved & XMM_YMM) != XMM_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return tables;
   if (!(b & bit_AVX2)) return tables;
   tables |= 1u << HEED__CPU_avx2;
+#if HEED__HAS_NARROW
+  enum { VNNI = 1 << 11, AVX_VNNI = 1 << 4, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax, eax */
+  unsigned more, unused;
+  if (!__get_cpuid_count(7, 1, &more, &unused, &unused, &unused)) more = 0;
+  if (more & AVX_VNNI) tables |= 1u << HEED__CPU_avx2_vnni;
+#endif
   if ((b & avx512) != avx512 || (saved & ZMM) != ZMM) return tables;
   tables |= 1u << HEED__CPU_avx512;
 #if HEED__HAS_NARROW
-  enum { VNNI = 1 << 11, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax */
 #if HEED__HAS_AMX
   const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25; /* edx: AMX BF16, TILE, INT8 */
   const bool has_tiles = (d & amx) == amx && (saved & TILES) == TILES;
 #endif
   if (!(c & VNNI)) return tables;
   tables |= 1u << HEED__CPU_avx512_vnni;
-  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & BF16)) return tables;
+  if (!(more & BF16)) return tables;
   tables |= 1u << HEED__CPU_avx512_bf16;
 #if HEED__HAS_AMX
   if (tiles && has_tiles && heed__system_allow_tiles()) tables |= 1u << HEED__CPU_amx;

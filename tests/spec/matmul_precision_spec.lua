@@ -3,7 +3,9 @@ local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
 
-local narrow = { avx512_vnni = "int8", avx512_bf16 = "both", amx = "both" } -- kernels with narrow instructions
+local narrow = { -- what kernels with narrow instructions multiply
+  avx2 = "int8", avx2_vnni = "int8", avx512_vnni = "int8", avx512_bf16 = "both", amx = "both",
+}
 
 -- What the kernels in use multiply in fewer bits: "int8", "both" or nil.
 local function has(what)
