@@ -72,12 +72,18 @@ void heed__cpu_name(char text[HEED__CPU_NAME]) {
 #else
 
 static unsigned detect(bool tiles) {
+  unsigned tables = 1u << HEED__CPU_scalar;
   (void)tiles;
 #if defined(__aarch64__)
-  return 1u << HEED__CPU_scalar | 1u << HEED__CPU_neon;
-#else
-  return 1u << HEED__CPU_scalar;
+  tables |= 1u << HEED__CPU_neon;
 #endif
+#if HEED__HAS_NARROW_NEON
+  const unsigned features = heed__system_arm_features();
+  if (features & HEED__ARM_DOTPROD) tables |= 1u << HEED__CPU_neon_dotprod;
+  if (features & HEED__ARM_DOTPROD && features & HEED__ARM_I8MM && features & HEED__ARM_BF16)
+    tables |= 1u << HEED__CPU_neon_bf16;
+#endif
+  return tables;
 }
 
 void heed__cpu_name(char text[HEED__CPU_NAME]) {

@@ -152,6 +152,14 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 #else
 #define HEED__HAS_NARROW 0
 #endif
+/* The same of ARM's dot products, I8MM and BF16 */
+#if defined(__AARCH64EL__) && defined(__clang__)
+#define HEED__HAS_NARROW_NEON (__clang_major__ >= 19)
+#elif defined(__AARCH64EL__)
+#define HEED__HAS_NARROW_NEON (__GNUC__ >= 10)
+#else
+#define HEED__HAS_NARROW_NEON 0
+#endif
 /* The intrinsics of AMX in gcc pass strides as a long, which must have 64 bits. */
 #if HEED__HAS_NARROW && defined(__LP64__)
 #define HEED__HAS_AMX     1
@@ -162,6 +170,8 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 #elif defined(__x86_64__)
 #define HEED__HAS_AMX     0
 #define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512)
+#elif HEED__HAS_NARROW_NEON
+#define HEED__CPU_LIST(X) X(scalar) X(neon) X(neon_dotprod) X(neon_bf16)
 #elif defined(__aarch64__)
 #define HEED__CPU_LIST(X) X(scalar) X(neon)
 #else

@@ -8,7 +8,7 @@
 #define TABLE        heed__kernels_avx2
 #define NAME         "avx2"
 #include "../vector/table.h"
-#include "x86_end.h"
+#include "target_end.h"
 
 #else
 typedef int heed__no_avx2; /* a file must not be empty */

@@ -24,16 +24,23 @@ typedef struct reduced_step {
 
 #if !defined(REDUCED_TILES)
 
+/* Vectors of x in a tile */
+#if V_REGISTERS >= 32 && !defined(V_PAIRS)
+#define REDUCED_WIDEST 4
+#else
+#define REDUCED_WIDEST 2
+#endif
+
 enum {
   REDUCED_PART = 64, /* words of the depth whose panel stays in the first-level cache */
-  REDUCED_MOST = V_REGISTERS >= 32 ? 4 : 2,       /* vectors of x in a tile */
-  REDUCED_SUMS = V_REGISTERS >= 32 ? 12 : 8,      /* of a tile, of integers: beside float32 ones */
-  REDUCED_HALF_SUMS = V_REGISTERS >= 32 ? 24 : 8, /* the same of halves */
+  REDUCED_SUMS =
+      V_REGISTERS >= 32 || V_BYTES_EXCESS ? 12 : 6, /* of a tile, of integers: beside float32 ones */
+  REDUCED_HALF_SUMS = V_REGISTERS >= 32 ? 24 : 8,   /* the same of halves */
 };
 
 /* The sums of a tile, loaded or stored */
 V_INLINE void reduced_sums(const reduced_step *s, size_t row, const int rows, const int vectors,
-                           vfloat sum[][REDUCED_MOST], const bool stores) {
+                           vfloat sum[][REDUCED_WIDEST], const bool stores) {
   V_UNROLL
   for (int r = 0; r < rows; r++) {
     V_UNROLL
@@ -47,11 +54,51 @@ V_INLINE void reduced_sums(const reduced_step *s, size_t row, const int rows, co
   }
 }
 
+#if defined(V_PAIRS)
+#include "reduced_pairs.h"
+#else
+/* part += the products of rows of w with vectors of x, `pitch` bytes apart, for so many words */
+V_INLINE void reduced_add_bytes(vint part[][REDUCED_WIDEST], const int rows, const int vectors, const char *w,
+                                const char *x, size_t pitch, const size_t words) {
+  for (size_t word = 0; word < words; word++, w += REDUCED_WORD, x += REDUCED_WIDE) {
+    vint y[REDUCED_WIDEST];
+    V_UNROLL
+    for (int v = 0; v < vectors; v++) y[v] = v_load_words(x + (size_t)v * pitch);
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+      const vint a = v_set_word(w + r * REDUCED_LINE);
+      V_UNROLL
+      for (int v = 0; v < vectors; v++) part[r][v] = v_dot_bytes(part[r][v], a, y[v]);
+    }
+  }
+}
+
+#if defined(V_HALVES)
+/* The same for a line of halves */
+V_INLINE void reduced_add_halves(vfloat sum[][REDUCED_WIDEST], const int rows, const int vectors,
+                                 const char *w, const char *x, size_t pitch) {
+  for (size_t word = 0; word < REDUCED_WORDS; word++, w += REDUCED_WORD, x += REDUCED_WIDE) {
+    vint y[REDUCED_WIDEST];
+    V_UNROLL
+    for (int v = 0; v < vectors; v++) y[v] = v_load_words(x + (size_t)v * pitch);
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+      const vint a = v_set_word(w + r * REDUCED_LINE);
+      V_UNROLL
+      for (int v = 0; v < vectors; v++) sum[r][v] = v_dot_halves(sum[r][v], a, y[v]);
+    }
+  }
+}
+#define reduced_begin_halves(sum, rows, vectors) (void)0
+#define reduced_end_halves(sum, rows, vectors)   (void)0
+#endif
+#endif
+
 V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int rows, const int vectors,
                                  const size_t group) {
   const reduced_form *f = s->f;
   const float *const minimum = s->scale + REDUCED_GROUP * f->groups;
-  vfloat sum[REDUCED_SUMS][REDUCED_MOST];
+  vfloat sum[REDUCED_SUMS][REDUCED_WIDEST];
   reduced_sums(s, row, rows, vectors, sum, false);
   for (size_t first = s->from; first < s->to; first += group) {
     const size_t block = first / REDUCED_WORDS, number = first / group;
@@ -59,24 +106,14 @@ V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int ro
                    s->w + (block * REDUCED_GROUP + row) * REDUCED_LINE + first % REDUCED_WORDS * REDUCED_WORD,
                *x = s->x + first * REDUCED_WIDE;
     const char *side = s->x + f->depth * REDUCED_WIDE, *start = side + (f->blocks + number) * REDUCED_WIDE;
-    vint part[REDUCED_SUMS][REDUCED_MOST];
+    vint part[REDUCED_SUMS][REDUCED_WIDEST];
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
       const vint begin = V_BYTES_EXCESS ? v_load_words(start + (size_t)v * f->vector) : v_set_int(0);
       V_UNROLL
       for (int r = 0; r < rows; r++) part[r][v] = begin;
     }
-    for (size_t word = 0; word < group; word++) {
-      vint y[REDUCED_MOST];
-      V_UNROLL
-      for (int v = 0; v < vectors; v++) y[v] = v_load_words(x + (size_t)v * f->vector + word * REDUCED_WIDE);
-      V_UNROLL
-      for (int r = 0; r < rows; r++) {
-        const vint a = v_set_word(w + (size_t)r * REDUCED_LINE + word * REDUCED_WORD);
-        V_UNROLL
-        for (int v = 0; v < vectors; v++) part[r][v] = v_dot_bytes(part[r][v], a, y[v]);
-      }
-    }
+    reduced_add_bytes(part, rows, vectors, w, x, f->vector, group);
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
       const vfloat scale = v_from_bits(v_load_words(side + block * REDUCED_WIDE + (size_t)v * f->vector));
@@ -103,21 +140,15 @@ V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int r
   const reduced_form *f = s->f;
   const char *w = s->w + (s->from / REDUCED_WORDS * REDUCED_GROUP + row) * REDUCED_LINE;
   const char *x = s->x + s->from * REDUCED_WIDE;
-  vfloat sum[REDUCED_HALF_SUMS][REDUCED_MOST];
+  vfloat sum[REDUCED_HALF_SUMS][REDUCED_WIDEST];
   reduced_sums(s, row, rows, vectors, sum, false);
-  for (size_t line = s->from; line < s->to; line += REDUCED_WORDS, w += REDUCED_GROUP * REDUCED_LINE) {
-    for (size_t word = 0; word < REDUCED_WORDS; word++, x += REDUCED_WIDE) {
-      vint y[REDUCED_MOST];
-      V_UNROLL
-      for (int v = 0; v < vectors; v++) y[v] = v_load_words(x + (size_t)v * f->vector);
-      V_UNROLL
-      for (int r = 0; r < rows; r++) {
-        const vint a = v_set_word(w + (size_t)r * REDUCED_LINE + word * REDUCED_WORD);
-        V_UNROLL
-        for (int v = 0; v < vectors; v++) sum[r][v] = v_dot_halves(sum[r][v], a, y[v]);
-      }
-    }
+  reduced_begin_halves(sum, rows, vectors);
+  for (size_t line = s->from; line < s->to; line += REDUCED_WORDS) {
+    reduced_add_halves(sum, rows, vectors, w, x, f->vector);
+    w += REDUCED_GROUP * REDUCED_LINE;
+    x += REDUCED_WORDS * REDUCED_WIDE;
   }
+  reduced_end_halves(sum, rows, vectors);
   reduced_sums(s, row, rows, vectors, sum, true);
 }
 #endif
@@ -128,7 +159,7 @@ V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int r
     for (size_t row = 0; row < s->rows; row += (sums) / (width))                                             \
       tile(s, row, (sums) / (width), width __VA_ARGS__);                                                     \
     break;
-#if V_REGISTERS >= 32
+#if REDUCED_WIDEST == 4
 #define REDUCED_TILES_OF(tile, sums, ...)                                                                    \
   REDUCED_TILE(tile, sums, 1, __VA_ARGS__)                                                                   \
   REDUCED_TILE(tile, sums, 2, __VA_ARGS__)                                                                   \
@@ -155,8 +186,8 @@ static __attribute__((noinline)) void reduced_halves(const reduced_step *s, size
 
 static void reduced_pass(const reduced_step *whole, size_t vectors) {
   reduced_step s = *whole;
-  for (size_t v = 0; v < vectors; v += REDUCED_MOST) {
-    const size_t some = heed__min_size(vectors - v, REDUCED_MOST);
+  for (size_t v = 0; v < vectors; v += REDUCED_WIDEST) {
+    const size_t some = heed__min_size(vectors - v, REDUCED_WIDEST);
     s.x = whole->x + v * s.f->vector;
     s.sum = whole->sum + v * V_LANES;
 #if defined(V_HALVES)

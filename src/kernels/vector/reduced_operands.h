@@ -1,8 +1,9 @@
 /* The operands of products in fewer bits (kernels.h), in the form that the tiles of reduced.h read: integers
  * or bfloat16 pairs, of which a lane has a word, 4 bytes.
  *
- * x is packed in vectors of V_LANES rows: lane i of word p of a vector has 4 bytes or 2 halves of row i. The
- * weight is unpacked, REDUCED_GROUP rows at a time, line by line: a line of each row, then the next. */
+ * x is packed in vectors of V_LANES rows: lane i of word p of a vector has 4 bytes or 2 halves of row i; with
+ * V_PAIRS, which has two words of two rows in a vector, words 2p and 2p + 1 are mixed. The weight is
+ * unpacked, REDUCED_GROUP rows at a time, line by line: a line of each row, then the next. */
 #ifndef HEED_VECTOR_REDUCED_OPERANDS_H
 #define HEED_VECTOR_REDUCED_OPERANDS_H
 
@@ -151,6 +152,15 @@ static void reduced_pack_vector(const heed__lowp_task *t, const reduced_form *f,
         v_store_words(out + (v * V_LANES + i) * REDUCED_WIDE, v_bits(r[v][i]));
     }
     if (f->bytes) reduced_pack_side(f, side, line, out, v_load(scale));
+#if defined(V_PAIRS)
+    for (size_t word = 0; word < REDUCED_WORDS; word += 2) {
+      char *at = out + word * REDUCED_WIDE;
+      vint a = v_load_words(at), b = v_load_words(at + REDUCED_WIDE);
+      v_mix(&a, &b);
+      v_store_words(at, a);
+      v_store_words(at + REDUCED_WIDE, b);
+    }
+#endif
   }
 }
 
