@@ -25,7 +25,7 @@ static inline vint v_round_bytes(const vfloat x[4]) {
   return _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[3])), 3);
 }
 /* sum + Σ a · b of the four bytes of each lane; a is without sign, b with: a has 128 too much */
-#define V_BYTES_EXCESS 1
+#define V_BYTES_EXCESS 128
 static inline vint v_dot_bytes(vint sum, vint a, vint b) {
   return _mm512_dpbusd_epi32(sum, a, b);
 }

@@ -59,7 +59,8 @@ V_INLINE void reduced_sums(const reduced_step *s, size_t row, const int rows, co
 #else
 /* part += the products of rows of w with vectors of x, `pitch` bytes apart, for so many words */
 V_INLINE void reduced_add_bytes(vint part[][REDUCED_WIDEST], const int rows, const int vectors, const char *w,
-                                const char *x, size_t pitch, const size_t words) {
+                                const char *x, size_t pitch, const size_t words, const bool codes) {
+  (void)codes; /* without V_CODES */
   for (size_t word = 0; word < words; word++, w += REDUCED_WORD, x += REDUCED_WIDE) {
     vint y[REDUCED_WIDEST];
     V_UNROLL
@@ -68,7 +69,12 @@ V_INLINE void reduced_add_bytes(vint part[][REDUCED_WIDEST], const int rows, con
     for (int r = 0; r < rows; r++) {
       const vint a = v_set_word(w + r * REDUCED_LINE);
       V_UNROLL
-      for (int v = 0; v < vectors; v++) part[r][v] = v_dot_bytes(part[r][v], a, y[v]);
+      for (int v = 0; v < vectors; v++)
+#if defined(V_CODES)
+        part[r][v] = codes ? v_dot_codes(part[r][v], a, y[v]) : v_dot_bytes(part[r][v], a, y[v]);
+#else
+        part[r][v] = v_dot_bytes(part[r][v], a, y[v]);
+#endif
     }
   }
 }
@@ -95,7 +101,7 @@ V_INLINE void reduced_add_halves(vfloat sum[][REDUCED_WIDEST], const int rows, c
 #endif
 
 V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int rows, const int vectors,
-                                 const size_t group) {
+                                 const size_t group, const bool codes) {
   const reduced_form *f = s->f;
   const float *const minimum = s->scale + REDUCED_GROUP * f->groups;
   vfloat sum[REDUCED_SUMS][REDUCED_WIDEST];
@@ -109,11 +115,11 @@ V_INLINE void reduced_bytes_tile(const reduced_step *s, size_t row, const int ro
     vint part[REDUCED_SUMS][REDUCED_WIDEST];
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
-      const vint begin = V_BYTES_EXCESS ? v_load_words(start + (size_t)v * f->vector) : v_set_int(0);
+      const vint begin = f->starts ? v_load_words(start + (size_t)v * f->vector) : v_set_int(0);
       V_UNROLL
       for (int r = 0; r < rows; r++) part[r][v] = begin;
     }
-    reduced_add_bytes(part, rows, vectors, w, x, f->vector, group);
+    reduced_add_bytes(part, rows, vectors, w, x, f->vector, group, codes);
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
       const vfloat scale = v_from_bits(v_load_words(side + block * REDUCED_WIDE + (size_t)v * f->vector));
@@ -170,13 +176,20 @@ V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int r
   REDUCED_TILE(tile, sums, 1, __VA_ARGS__) REDUCED_TILE(tile, sums, 2, __VA_ARGS__)
 #endif
 static __attribute__((noinline)) void reduced_bytes_4(const reduced_step *s, size_t vectors) {
-  switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 4) }
+  switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 4, true) }
 }
 static __attribute__((noinline)) void reduced_bytes_8(const reduced_step *s, size_t vectors) {
-  switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 8) }
+  switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 8, false) }
 }
+#if defined(V_CODES)
+static __attribute__((noinline)) void reduced_codes_8(const reduced_step *s, size_t vectors) {
+  switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 8, true) }
+}
+#else
+#define reduced_codes_8 reduced_bytes_8
+#endif
 static __attribute__((noinline)) void reduced_bytes_16(const reduced_step *s, size_t vectors) {
-  switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 16) }
+  switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 16, false) }
 }
 #if defined(V_HALVES)
 static __attribute__((noinline)) void reduced_halves(const reduced_step *s, size_t vectors) {
@@ -196,7 +209,10 @@ static void reduced_pass(const reduced_step *whole, size_t vectors) {
       continue;
     }
 #endif
-    (s.f->group == 4 ? reduced_bytes_4 : s.f->group == 8 ? reduced_bytes_8 : reduced_bytes_16)(&s, some);
+    (s.f->group == 4    ? reduced_bytes_4
+     : s.f->group == 16 ? reduced_bytes_16
+     : s.f->codes       ? reduced_codes_8
+                        : reduced_bytes_8)(&s, some);
   }
 }
 

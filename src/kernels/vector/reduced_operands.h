@@ -31,10 +31,11 @@ typedef struct reduced_form {
   size_t blocks;       /* scales of a row of x; 0 with halves */
   size_t group;        /* words of a group */
   size_t groups;       /* of a row; 0 with halves */
+  bool codes;          /* the weight's integers plus excess are from 0 to 127 */
+  int excess;
   size_t starts, sums; /* numbers of these */
-  size_t vector; /* bytes of a packed vector of x: words, then of its rows [blocks] scales, [starts] starts,
-                    the sums of a group's integers times what the weight's bytes have too much, negative, and
-                    [sums] scaled sums */
+  size_t vector; /* bytes of a packed vector of x: words, then of its rows [blocks] scales, [starts] sums of a
+                    group's integers times -excess, and [sums] scaled sums */
 } reduced_form;
 
 /* Whether a weight of a blocked dtype is multiplied by integers: AMX is as fast with halves. */
@@ -46,6 +47,21 @@ V_INLINE bool reduced_by_groups(heed_dtype dtype) {
 #endif
 }
 
+/* Whether a weight's integers, in blocks of fewer than 8 bits, are multiplied as codes from 0 on */
+V_INLINE bool reduced_by_codes(heed_dtype dtype) {
+#if defined(V_CODES)
+  return heed__is_blocked(dtype) && dtype != HEED_Q8_0;
+#else
+  return (void)dtype, false;
+#endif
+}
+
+/* What is added to them */
+V_INLINE int reduced_excess(heed_dtype dtype) {
+  if (!reduced_by_codes(dtype)) return V_BYTES_EXCESS;
+  return dtype == HEED_Q4_0 ? 8 : dtype == HEED_Q5_0 ? 16 : dtype == HEED_Q6_K ? 32 : 0;
+}
+
 static reduced_form reduced_form_of(const heed__lowp_task *t) {
   const heed_dtype dtype = t->dtype;
   const bool bytes = dtype == HEED_INT8 || reduced_by_groups(dtype);
@@ -54,9 +70,12 @@ static reduced_form reduced_form_of(const heed__lowp_task *t) {
   const size_t in_line = bytes ? 64 : 32, lines = (t->k + in_line - 1) / in_line;
   const size_t blocks = bytes ? lines : 0, group = dtype == HEED_INT8 ? 16 : dtype == HEED_Q6_K ? 4 : 8;
   const size_t groups = blocks * (REDUCED_WORDS / group);
-  const size_t starts = V_BYTES_EXCESS ? groups : 0, sums = minimum ? groups : 0;
+  const int excess = reduced_excess(dtype);
+  const size_t starts = excess ? groups : 0, sums = minimum ? groups : 0;
   return (reduced_form){.bytes = bytes,
                         .minimum = minimum,
+                        .codes = reduced_by_codes(dtype),
+                        .excess = excess,
                         .depth = lines * REDUCED_WORDS,
                         .blocks = blocks,
                         .group = group,
@@ -119,7 +138,7 @@ static void reduced_pack_side(const reduced_form *f, char *side, size_t line, co
     vint sum = v_set_int(0);
     for (size_t k = i; k < i + f->group; k++)
       sum = v_dot_bytes(sum, v_set_int(0x01010101), v_load_words(words + k * REDUCED_WIDE));
-    if (f->starts) v_store_words(at, v_sub_int(v_set_int(0), v_shift_left(sum, 7)));
+    if (f->starts) v_store_words(at, v_to_int(v_mul(v_to_float(sum), v_set((float)-f->excess))));
     if (f->sums) v_store_words(at + f->starts * REDUCED_WIDE, v_bits(v_mul(v_to_float(sum), scale)));
   }
 }
@@ -222,7 +241,7 @@ V_INLINE void reduced_unpack_groups(const heed_dtype dtype, const heed__lowp_tas
     for (size_t h = 0; h < 2; h++) {
       blocks_bytes value = {0};
       if (p < t->k) value = blocks_integers(dtype, block, g, h);
-      if (V_BYTES_EXCESS) value ^= 0x80;
+      value += (uint8_t)f->excess;
       memcpy(to + 16 * h, &value, sizeof value);
     }
     for (size_t i = 0; i < BLOCKS_GROUP / in_group; i++) scale[p / in_group + i] = factor[i];

@@ -4,7 +4,8 @@
 #define HEED_VECTOR_REDUCED_PAIRS_H
 
 V_INLINE void reduced_add_bytes(vint part[][REDUCED_WIDEST], const int rows, const int vectors, const char *w,
-                                const char *x, size_t pitch, const size_t words) {
+                                const char *x, size_t pitch, const size_t words, const bool codes) {
+  (void)codes;
   for (size_t word = 0; word < words; word += 2, w += 2 * REDUCED_WORD, x += 2 * REDUCED_WIDE) {
     V_UNROLL
     for (int r = 0; r < rows; r += 2) {
