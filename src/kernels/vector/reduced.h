@@ -34,8 +34,8 @@ typedef struct reduced_step {
 enum {
   REDUCED_PART = 64, /* words of the depth whose panel stays in the first-level cache */
   REDUCED_SUMS =
-      V_REGISTERS >= 32 || V_BYTES_EXCESS ? 12 : 6, /* of a tile, of integers: beside float32 ones */
-  REDUCED_HALF_SUMS = V_REGISTERS >= 32 ? 24 : 8,   /* the same of halves */
+      V_REGISTERS >= 32 || V_BYTES_EXCESS > 0 ? 12 : 6, /* of a tile, of integers: beside float32 ones */
+  REDUCED_HALF_SUMS = V_REGISTERS >= 32 ? 24 : 8,       /* the same of halves */
 };
 
 /* The sums of a tile, loaded or stored */
