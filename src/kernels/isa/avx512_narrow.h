@@ -17,6 +17,23 @@ static inline vint v_load_words(const void *p) {
 static inline void v_store_words(void *p, vint x) {
   _mm512_storeu_si512(p, x);
 }
+/* The 64 integers nearest to x, within ±127 */
+static inline vint v_round_bytes(const vfloat x[4]) {
+  __m512i out = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[0])));
+  out = _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[1])), 1);
+  out = _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[2])), 2);
+  return _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[3])), 3);
+}
+/* sum + Σ a · b of the four bytes of each lane; a is without sign, b with: a has 128 too much */
+#define V_BYTES_EXCESS 128
+static inline vint v_dot_bytes(vint sum, vint a, vint b) {
+  return _mm512_dpbusd_epi32(sum, a, b);
+}
+
+/* ---- Few rows (reduced_few.h) ---- */
+
+#define V_FEW
+
 /* The first n bytes, then zeros; nothing else is read. */
 static inline vint v_load_first_bytes(const void *p, size_t n) {
   return _mm512_maskz_loadu_epi8(n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0, p);
@@ -25,20 +42,6 @@ static inline vint v_load_first_bytes(const void *p, size_t n) {
 static inline vint v_flip_bytes(vint x) {
   return _mm512_xor_si512(x, _mm512_set1_epi8((char)0x80));
 }
-/* The 64 integers nearest to x, within ±127 */
-static inline vint v_round_bytes(const vfloat x[4]) {
-  __m512i out = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[0])));
-  out = _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[1])), 1);
-  out = _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[2])), 2);
-  return _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[3])), 3);
-}
-/* sum + Σ a · b of the four bytes of each lane; a is without sign, b with */
-static inline vint v_dot_bytes(vint sum, vint a, vint b) {
-  return _mm512_dpbusd_epi32(sum, a, b);
-}
-
-/* ---- Few rows (reduced_few.h) ---- */
-
 /* out [16] = the sums of four bytes each */
 static inline void v_sums_of_bytes(int32_t *out, const int8_t *q) {
   const __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(q));

@@ -6,10 +6,9 @@
 #ifndef HEED_VECTOR_REDUCED_FEW_H
 #define HEED_VECTOR_REDUCED_FEW_H
 
-#include "widen_blocks.h"
+#include "reduced_round.h"
 
 enum {
-  FEW_BELOW = 8,       /* fewer rows of x than these */
   FEW_TILE = 4,        /* rows of x in a tile at most */
   FEW_COLUMNS = 4,     /* rows of the weight whose sums are joined together */
   FEW_DEPTH = 256,     /* elements to a multiple of which rows of x are filled up with zeros */
@@ -38,34 +37,11 @@ V_INLINE int few_offset(const heed_dtype dtype) {
 
 /* Whether the product is one of these. */
 V_INLINE bool few_goes(const heed__lowp_task *t) {
-  return t->m < FEW_BELOW && t->k >= HEED_INT8_BLOCK && (t->dtype == HEED_INT8 || heed__is_blocked(t->dtype));
+  return t->m < REDUCED_FEW && t->k >= HEED_INT8_BLOCK &&
+         (t->dtype == HEED_INT8 || heed__is_blocked(t->dtype));
 }
 
 /* ---- Packing ---- */
-
-/* Elements p…p + n - 1 of a row as 4 or fewer vectors, then zeros. */
-V_INLINE void reduced_load(vfloat *out, const int vectors, const float *row, size_t n) {
-  for (int v = 0; v < vectors; v++) {
-    const size_t first = (size_t)v * V_LANES;
-    out[v] = first + V_LANES <= n ? v_load(row + first)
-             : first < n          ? v_load_masked(row + first, v_first(n - first))
-                                  : v_zero();
-  }
-}
-
-/* Rounds a block of a row to 64 bytes; *scale is its scale. */
-V_INLINE vfloat reduced_round_bytes(const float *row, size_t n, float *scale) {
-  vfloat x[4];
-  reduced_load(x, 4, row, n);
-  const vfloat most = v_max(v_max(v_abs(x[0]), v_abs(x[1])), v_max(v_abs(x[2]), v_abs(x[3])));
-  const vfloat zero =
-      v_fma(x[0], v_zero(), v_fma(x[1], v_zero(), v_fma(x[2], v_zero(), v_mul(x[3], v_zero()))));
-  const bool finite = v_mask_bits(v_isnan(zero)) == 0;
-  const float a = v_highest(most), inverse = finite && a >= 0x1p-100f ? 127.0f / a : 0.0f;
-  *scale = finite ? a * (1.0f / 127.0f) : NAN;
-  for (int v = 0; v < 4; v++) x[v] = inverse == 0.0f ? v_zero() : v_mul(x[v], v_set(inverse));
-  return v_from_bits(v_round_bytes(x));
-}
 
 static size_t few_depth(const heed__lowp_task *t) {
   return (t->k + FEW_DEPTH - 1) / FEW_DEPTH * FEW_DEPTH;
@@ -95,7 +71,9 @@ static void few_round(const heed__lowp_task *t, const float *x, size_t p, few_st
   for (size_t i = 0; i < 2; i++) {
     const size_t first = p + i * HEED_INT8_BLOCK,
                  n = first < t->k ? heed__min_size(t->k - first, HEED_INT8_BLOCK) : 0;
-    v_store_words(q + i * HEED_INT8_BLOCK, v_bits(reduced_round_bytes(x + first, n, &out->scale[i])));
+    vint line[REDUCED_PARTS];
+    reduced_round_bytes(line, x + first, n, &out->scale[i]);
+    v_store_words(q + i * HEED_INT8_BLOCK, line[0]);
   }
   for (size_t i = 0; i < 8; i++)
     memcpy(out->q + 16 * i, q + 16 * (halves ? small[i] : pairs ? large[i] : i), 16);
