@@ -107,9 +107,9 @@ static bool multiply_reduced_slice(void *argument, int64_t i, int slot, int64_t 
   return d->kernels->reduced(&task, d->work.pace, position);
 }
 
-/* False: the product is not computed in fewer bits, by the context's precision, its kernels or for lack of
- * memory for packing. */
-static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
+/* *begun is false if the product is not computed in fewer bits, by the context's precision or its kernels. */
+static heed_status begin_reduced(heed_context *ctx, const char *function, heed__lowp_work *d,
+                                 const heed__lowp_task *t, bool *begun) {
   enum {
     COLUMNS = 192,
     ROWS = 512,
@@ -118,20 +118,22 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
   const heed__kernels *kernels = heed__kernels_of(ctx);
   const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8 || heed__is_blocked(t->dtype);
   size_t each;
+  *begun = false;
   if (ctx->precision == HEED_PRECISION_HIGHEST || (!stored && ctx->precision == HEED_PRECISION_HIGH))
-    return false;
+    return HEED_OK;
   const size_t bytes = kernels->reduced_bytes(t, &each);
-  if (bytes == 0) return false;
+  if (bytes == 0) return HEED_OK;
   each = (each + HEED__ALIGNMENT - 1) / HEED__ALIGNMENT * HEED__ALIGNMENT;
   const int workers = heed__workers(ctx);
   *d = (heed__lowp_work){.kernels = kernels, .whole = *t, .scratch_each = each};
   d->packed = heed__allocate(ctx, bytes);
+  if (d->packed == NULL) return heed__fail_memory(ctx, function, bytes);
   if (each > 0) d->scratch = heed__allocate(ctx, (size_t)workers * each);
-  if (d->packed == NULL || (each > 0 && d->scratch == NULL)) {
+  if (each > 0 && d->scratch == NULL) {
     heed__release(ctx, d->packed);
-    heed__release(ctx, d->scratch);
-    return false;
+    return heed__fail_memory(ctx, function, (size_t)workers * each);
   }
+  *begun = true;
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n;
   d->rows = heed__part_of(m, ROWS, HEED__REDUCED_ROWS);
   const bool few = m < MEMORY;
@@ -142,7 +144,7 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->packing, workers, heed__parts(m, PACKED_ROWS), pack_slice, d);
   heed__work_begin(ctx, &d->work, workers, d->across * heed__parts(m, d->rows), multiply_reduced_slice, d);
-  return true;
+  return HEED_OK;
 }
 
 static bool run_lowp(heed_context *ctx, heed__lowp_work *d) {
@@ -157,9 +159,12 @@ static void end_lowp(heed_context *ctx, heed__lowp_work *d) {
   heed__release(ctx, d->scratch);
 }
 
-static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
+static heed_status begin_lowp(heed_context *ctx, const char *function, heed__lowp_work *d,
+                              const heed__lowp_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__max((int64_t)t->k, 1);
-  if (begin_reduced(ctx, d, t)) return;
+  bool begun;
+  const heed_status status = begin_reduced(ctx, function, d, t, &begun);
+  if (status || begun) return status;
   d->kernels = heed__kernels_of(ctx);
   d->whole = *t;
   d->packed = NULL;
@@ -173,6 +178,7 @@ static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_t
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->work, heed__workers(ctx), d->across * heed__parts(m, d->rows),
                    multiply_lowp_slice, d);
+  return HEED_OK;
 }
 
 /* Replaces *x by a copy, which the caller frees as *made, if its rows are not contiguous. */
@@ -239,8 +245,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                                 .c = c,
                                 .c_row = n,
                                 .far = n * k > LOWP_NEAR};
-  begin_lowp(ctx, &l->as.lowp, &task);
-  return HEED_OK;
+  return begin_lowp(ctx, function, &l->as.lowp, &task);
 }
 
 /* Whether a float32 weight is multiplied in bfloat16: its rows must be contiguous. */

@@ -111,12 +111,20 @@ describe("a tokenizer", function()
     assert.truthy(pattern("(?<=a)b"):find("has a kind of group at byte 2, which is not supported", 1, true))
     assert.truthy(pattern("\\\\p{Greek}"):find("a property other than a general category", 1, true))
     assert.truthy(pattern("(a"):find("a group without an end", 1, true))
+    for _, empty in ipairs { "(?:a*)*b", "(?:a*)*?b", "(?:a|)+", "(?:(?=a))*", "(?:a?b{0,2})+" } do
+      assert.truthy(pattern(empty):find("an endless repetition of a group that can be empty", 1, true), empty)
+    end
+    assert.truthy(pattern(("("):rep(16) .. ("a"):rep(300) .. ("){1}"):rep(16))
+      :find("repeated groups of more than 1 MiB in all", 1, true))
     assert.truthy(problem_of(BPE:format("null", '{"type": "Nmt"}', "")):find("normalizer step 'Nmt'", 1, true))
     assert.truthy(problem_of('{"model": {"type": "Morse", "vocab": {"a": 0}}}'):find("'Morse'", 1, true))
   end)
 
   it("refuses damaged files", function()
     assert.truthy(problem_of("{"):find("not valid JSON at byte 2", 1, true))
+    -- An escape across the 16 MiB that a string may have, at the end of the file's last page.
+    local text = '{"a":"' .. ("x"):rep(2 ^ 24 - 1) .. "\\n"
+    assert.truthy(problem_of(text .. ("x"):rep(-#text % 4096)):find("a string has more than 16 MiB", 1, true))
     assert.truthy(problem_of("[]"):find("'model' is missing", 1, true))
     assert.truthy(problem_of(BPE:format("null", "null", '"a c"')):find("merge 1 is not two tokens", 1, true))
     assert.truthy(problem_of('{"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}')
