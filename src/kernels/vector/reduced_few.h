@@ -13,7 +13,7 @@ enum {
   FEW_COLUMNS = 4,     /* rows of the weight whose sums are joined together */
   FEW_DEPTH = 256,     /* elements to a multiple of which rows of x are filled up with zeros */
   FEW_FACTORS = 16,    /* of FEW_DEPTH elements */
-  FEW_AHEAD = 4096,    /* prefetch distance in bytes; rows usually follow each other */
+  FEW_AHEAD = 6144,    /* prefetch distance in bytes; rows usually follow each other */
   FEW_CHECK = 1 << 18, /* multiply-adds between cancellation checks */
 };
 
