@@ -7,6 +7,7 @@
 typedef struct matrices {
   int64_t m, n, k;
   ptrdiff_t a_row, a_column, b_row, b_column;
+  bool reduced; /* multiplied in bfloat16: a_column is 1, and b_row or b_column */
 } matrices;
 
 #define INT64_SLICE ((int64_t)1 << 14) /* multiply-adds between cancellation checks */
@@ -37,7 +38,20 @@ static void multiply(heed_context *ctx, const matrices *p, heed_dtype dtype, con
                      void *c) {
   if (dtype == HEED_INT64) {
     multiply_int64(p, a, b, c, &ctx->pace);
-  } else {
+    return;
+  }
+  const heed__product reduced = {.m = p->m,
+                                 .n = p->n,
+                                 .k = p->k,
+                                 .a = a,
+                                 .b = b,
+                                 .c = c,
+                                 .a_row = p->a_row,
+                                 .a_column = 1,
+                                 .b_row = p->b_row,
+                                 .b_column = p->b_column,
+                                 .c_row = p->n};
+  if (!p->reduced || !heed__reduced_product(ctx, &reduced)) {
     (void)!heed__gemm(ctx, p->m, p->n, p->k, a, p->a_row, p->a_column, b, p->b_row, p->b_column, NULL, c,
                       p->n);
   }
@@ -120,6 +134,31 @@ static bool multiply_batch(heed_context *ctx, const matrices *p, int ndim, const
   return !heed__is_due(&ctx->pace);
 }
 
+/* Chooses bfloat16 for large float32 products, for which the rows of x and the rows or columns of y must be
+ * contiguous: otherwise they are copied, to made[0] and made[1], which the caller frees. */
+static heed_status choose(heed_context *ctx, const char *function, matrices *p, heed_tensor *x,
+                          heed_tensor *y, heed_tensor *made[2]) {
+  enum { FEW = 64 }; /* columns, for fewer of which a copy of x costs more than it saves */
+  const double work = (double)p->m * (double)p->n * (double)p->k;
+  const int64_t *row = y->stride + y->ndim - 2, *column = row + 1;
+  const bool close_x = x->stride[x->ndim - 1] == 1, close_y = *row == 1 || (*column == 1 && *row > 0);
+  const heed_tensor *view;
+  heed_status status;
+  if (x->dtype != HEED_FLOAT32 || work < LARGE_PRODUCT || !heed__goes_reduced(ctx, p->m, p->n, p->k) ||
+      (!close_x && p->n < FEW))
+    return HEED_OK;
+  if (!close_x) {
+    if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &view, &made[0]))) return status;
+    heed__alias_on_stack(x, view);
+  }
+  if (!close_y) {
+    if ((status = heed__as_contiguous(ctx, function, y, HEED_FLOAT32, &view, &made[1]))) return status;
+    heed__alias_on_stack(y, view);
+  }
+  p->reduced = true;
+  return HEED_OK;
+}
+
 static heed_status check_matrix(heed_context *ctx, const char *function, const char *argument,
                                 const heed_tensor *x) {
   if (x->ndim == 0) {
@@ -150,7 +189,7 @@ static heed_status fail_inner(heed_context *ctx, const char *function, const hee
 
 static heed_status matmul(heed_context *ctx, const char *function, const heed_tensor *a, const heed_tensor *b,
                           heed_tensor **out) {
-  heed_tensor *converted_a = NULL, *converted_b = NULL;
+  heed_tensor *converted_a = NULL, *converted_b = NULL, *made[2] = {NULL, NULL};
   heed__result result = {0};
   heed_status status;
   if ((status = check_matrix(ctx, function, "a", a))) return status;
@@ -189,10 +228,13 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
   if (x.ndim > 2 && x.numel > 0 && heed__numel(y.ndim - 2, y.shape, 1) == 1 &&
       heed__view_strides(&x, 2, (const int64_t[]){rows, p.k}, stride)) {
     x.ndim = 2;
+    x.shape[0] = rows;
+    x.shape[1] = p.k;
     memcpy(x.stride, stride, sizeof stride);
     p.m = rows;
     batch_ndim = 0;
   }
+  if ((status = choose(ctx, function, &p, &x, &y, made))) goto done;
   p.a_row = x.stride[x.ndim - 2];
   p.a_column = x.stride[x.ndim - 1];
   p.b_row = y.stride[y.ndim - 2];
@@ -200,6 +242,8 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
   if (!multiply_batch(ctx, &p, batch_ndim, batch, &x, &y, result.tensor))
     status = heed__stopped(ctx, function);
 done:
+  heed_tensor_free(made[0]);
+  heed_tensor_free(made[1]);
   heed_tensor_free(converted_a);
   heed_tensor_free(converted_b);
   return heed__result_end(ctx, &result, status);
