@@ -191,13 +191,14 @@ HEED_API int heed_num_threads(const heed_context *ctx);
  * one thread, otherwise heed's own kernel. */
 HEED_API void heed_keep_blas_threads(heed_context *ctx, bool keep);
 
-/* How linear and attention multiply, as in PyTorch's set_float32_matmul_precision. HIGHEST, the initial
- * value: in float32, to which low-precision weights are widened. HIGH: weights in bfloat16, int8 and blocked
- * dtypes are multiplied by the processor's instructions for narrow numbers, for which x is rounded, too: to
- * bfloat16, or for int8 to 8 bits in blocks of HEED_INT8_BLOCK elements; for blocked dtypes to either.
- * MEDIUM: float32 and float16 weights as well, rounded to bfloat16. Attention without other masks than
- * causality, windows and lengths is computed in bfloat16, with HIGH where keys and values are bfloat16 or
- * int8; what training and taps need, in float32. */
+/* How linear, matmul and attention multiply, as in PyTorch's set_float32_matmul_precision. HIGHEST, the
+ * initial value: in float32, to which low-precision weights are widened. HIGH: weights in bfloat16, int8 and
+ * blocked dtypes are multiplied by the processor's instructions for narrow numbers, for which x is rounded,
+ * too: to bfloat16, or for int8 to 8 bits in blocks of HEED_INT8_BLOCK elements; for blocked dtypes to
+ * either. MEDIUM: float32 and float16 weights as well, and both operands of large float32 matmul products,
+ * also those of gradients, rounded to bfloat16. Attention without other masks than causality, windows and
+ * lengths is computed in bfloat16, with HIGH where keys and values are bfloat16 or int8; what training and
+ * taps need, in float32. */
 #define HEED_MATMUL_PRECISION_LIST(X) X(HIGHEST, "highest") X(HIGH, "high") X(MEDIUM, "medium")
 typedef enum heed_matmul_precision {
 #define X(name, text) HEED_PRECISION_##name,
@@ -206,8 +207,8 @@ typedef enum heed_matmul_precision {
 } heed_matmul_precision;
 /** A processor without the instructions computes as with HIGHEST. Fewer than 8 rows: int8 and blocked weights
  * are multiplied as integers, x rounded to 8 bits, others as with HIGHEST. Results do not depend on the
- * number of threads. Gradients are computed in float32. On Linux the process is permitted to use AMX where
- * the processor has it. Errors: ARGUMENT. */
+ * number of threads. Except with MEDIUM, gradients are computed in float32. On Linux the process is permitted
+ * to use AMX where the processor has it. Errors: ARGUMENT. */
 HEED_CALL heed_set_matmul_precision(heed_context *ctx, heed_matmul_precision precision);
 HEED_API heed_matmul_precision heed_get_matmul_precision(const heed_context *ctx);
 

@@ -159,6 +159,41 @@ static void end_lowp(heed_context *ctx, heed__lowp_work *d) {
   heed__release(ctx, d->scratch);
 }
 
+/* A product whose b has contiguous rows or columns */
+static heed__lowp_task as_lowp(const heed__product *p) {
+  return (heed__lowp_task){.m = (size_t)p->m,
+                           .n = (size_t)p->n,
+                           .k = (size_t)p->k,
+                           .x = p->a,
+                           .w = p->b,
+                           .dtype = HEED_FLOAT32,
+                           .x_row = p->a_row,
+                           .w_row = p->b_row == 1 ? p->b_column : 1,
+                           .w_column = p->b_row == 1 ? 0 : p->b_row,
+                           .bias = p->bias,
+                           .c = p->c,
+                           .c_row = p->c_row};
+}
+
+bool heed__goes_reduced(const heed_context *ctx, int64_t m, int64_t n, int64_t k) {
+  enum { FEW = 16 }; /* columns, for fewer of which packing a costs more than it saves */
+  const heed__lowp_task task = {.m = (size_t)m, .n = (size_t)n, .k = (size_t)k, .dtype = HEED_FLOAT32};
+  size_t unused;
+  return ctx->precision == HEED_PRECISION_MEDIUM && n >= FEW &&
+         heed__kernels_of(ctx)->reduced_bytes(&task, &unused) > 0;
+}
+
+heed_status heed__reduced_product(heed_context *ctx, const char *function, const heed__product *p) {
+  const heed__lowp_task task = as_lowp(p);
+  heed__lowp_work d;
+  bool begun;
+  const heed_status status = begin_reduced(ctx, function, &d, &task, &begun);
+  if (status || !begun) return status;
+  const bool whole = run_lowp(ctx, &d);
+  end_lowp(ctx, &d);
+  return whole ? HEED_OK : heed__stopped(ctx, function);
+}
+
 static heed_status begin_lowp(heed_context *ctx, const char *function, heed__lowp_work *d,
                               const heed__lowp_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__max((int64_t)t->k, 1);
@@ -202,7 +237,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
   const int64_t k = weight->shape[1], n = weight->shape[0];
   const int64_t m = heed__quotient(l->result.tensor->numel, n);
   int64_t stride[2] = {k, 1};
-  heed_status status;
+  heed_status status = HEED_OK;
   if (x->numel > 0 &&
       (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) || (l->lowp && k > 1 && stride[1] != 1))) {
     if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &l->made[0]))) return status;
@@ -213,7 +248,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
     return status;
   const float *offset = bias ? (const float *)bias->data : NULL;
   float *c = (float *)l->result.tensor->data;
-  if (!l->lowp) {
+  if (weight->dtype == HEED_FLOAT32) {
     const heed__product p = {.m = m,
                              .n = n,
                              .k = k,
@@ -226,8 +261,12 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                              .b_row = weight->stride[1],
                              .b_column = weight->stride[0],
                              .c_row = n};
-    heed__gemm_begin(ctx, &l->as.gemm, &p);
-    return HEED_OK;
+    const heed__lowp_task task = as_lowp(&p);
+    if (l->lowp)
+      status = begin_reduced(ctx, function, &l->as.lowp, &task, &l->lowp);
+    else
+      heed__gemm_begin(ctx, &l->as.gemm, &p);
+    return status;
   }
   if ((status = close_rows(ctx, function, &weight, &l->made[2]))) return status;
   if (scale && (status = close_rows(ctx, function, &scale, &l->made[3]))) return status;
@@ -250,13 +289,9 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
 
 /* Whether a float32 weight is multiplied in bfloat16: its rows must be contiguous. */
 static bool goes_reduced(const heed_context *ctx, const heed_tensor *x, const heed_tensor *weight) {
-  if (ctx->precision != HEED_PRECISION_MEDIUM || weight->numel == 0 || weight->stride[1] != 1) return false;
-  size_t unused;
-  const heed__lowp_task task = {.m = (size_t)heed__quotient(x->numel, weight->shape[1]),
-                                .n = (size_t)weight->shape[0],
-                                .k = (size_t)weight->shape[1],
-                                .dtype = HEED_FLOAT32};
-  return heed__kernels_of(ctx)->reduced_bytes(&task, &unused) > 0;
+  return weight->numel > 0 && weight->stride[1] == 1 &&
+         heed__goes_reduced(ctx, heed__quotient(x->numel, weight->shape[1]), weight->shape[0],
+                            weight->shape[1]);
 }
 
 heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const char *function,

@@ -112,16 +112,54 @@ describe("heed.set_matmul_precision", function()
     end
   end)
 
-  it("computes gradients in float32", function()
+  it("multiplies matrices in bfloat16 with medium, whichever way they are stored", function()
+    local a, b = heed.randn(3, 70, 256), heed.randn(256, 140)
+    local ways = {
+      rows = { a, b }, columns = { a, b:t():contiguous():t() }, transposed = { a.mT:contiguous().mT, b },
+      strided = { a, heed.randn(256, 280):narrow(2, 1, 280):view(256, 140, 2):select(3, 1) },
+      repeated = { a, heed.randn(140):expand(256, 140) }, batched = { a, heed.randn(3, 256, 140) },
+    }
+    for name, way in pairs(ways) do
+      local exact = heed.matmul(way[1], way[2])
+      heed.set_matmul_precision "high"
+      assert.is_true(heed.equal(exact, heed.matmul(way[1], way[2])), name)
+      heed.set_matmul_precision "medium"
+      local got = heed.matmul(way[1], way[2])
+      assert.is_true(error_of(got, exact) <= (has "bfloat16" and 3e-3 or 0), name)
+      assert.equal(not has "bfloat16", heed.equal(got, exact), name)
+      heed.set_num_threads(3)
+      assert.is_true(heed.equal(got, heed.matmul(way[1], way[2])), name)
+      heed.set_num_threads(1)
+      heed.set_matmul_precision "highest"
+    end
+  end)
+
+  it("leaves small products, vectors and integers as they are", function()
+    local a, b = heed.randn(100, 100), heed.randn(100, 100)
+    local whole = heed.arange(0, 40000):view(200, 200)
+    local function products()
+      return { heed.matmul(a, b), heed.matmul(a, b[1]), heed.dot(a[1], b[1]), heed.matmul(whole, whole) }
+    end
+    local exact = products()
+    heed.set_matmul_precision "medium"
+    for i, got in ipairs(products()) do assert.is_true(heed.equal(exact[i], got)) end
+  end)
+
+  it("computes gradients as matmul does: with high in float32", function()
     heed.set_grad_enabled(true)
+    local wide, input = nn.Linear(256, 128), heed.randn(80, 256)
     local function gradient()
-      local input = x:clone():requires_grad_()
-      layer(input):sum():backward()
-      return input.grad
+      local leaf = input:clone():requires_grad_()
+      wide(leaf):square():sum():backward()
+      return leaf.grad
     end
     local wanted = gradient()
-    heed.set_matmul_precision "medium"
+    heed.set_matmul_precision "high"
     assert.is_true(heed.equal(wanted, gradient()))
+    heed.set_matmul_precision "medium"
+    local got = gradient()
+    assert.is_true(error_of(got, wanted) <= (has "bfloat16" and 5e-3 or 0))
+    assert.equal(not has "bfloat16", heed.equal(wanted, got))
     heed.set_grad_enabled(false)
   end)
 

@@ -54,6 +54,11 @@ static inline void v_unmix(vint *a, vint *b) {
   *b = vuzp2q_s32(*a, *b);
   *a = even;
 }
+/* Both rounded to bfloat16, in the halves of each lane */
+static inline vint v_pair_halves(vfloat low, vfloat high) {
+  return vreinterpretq_s32_u16(vzip1q_u16(vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(low)),
+                                          vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(high))));
+}
 /* 8 floats rounded to bfloat16 */
 static inline vint v_round_halves(vfloat low, vfloat high) {
   return vreinterpretq_s32_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(low), high));

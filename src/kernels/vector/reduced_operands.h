@@ -226,9 +226,41 @@ V_INLINE void reduced_unpack_groups(const heed_dtype dtype, const heed__lowp_tas
 }
 #endif
 
+#if defined(V_HALVES)
+/* Element p of rows that are contiguous, of which n exist; 0 from k on */
+V_INLINE vfloat reduced_column(const heed__lowp_task *t, size_t p, size_t row, size_t n) {
+  const float *at = (const float *)t->w + (ptrdiff_t)p * t->w_column + (ptrdiff_t)row;
+  if (p >= t->k) return v_zero();
+  return n >= V_LANES ? v_load(at) : v_load_masked(at, v_first(n));
+}
+
+/* A float32 weight whose rows are contiguous */
+static void reduced_unpack_columns(const heed__lowp_task *t, const reduced_form *f, char *out, size_t column,
+                                   size_t columns) {
+  for (size_t word = 0; word < f->depth; word += V_LANES)
+    for (size_t j = 0; j < columns; j += V_LANES) {
+      const size_t n = heed__min_size(columns - j, V_LANES);
+      char *to = out + (word / REDUCED_WORDS * REDUCED_GROUP + j) * REDUCED_LINE +
+                 word % REDUCED_WORDS * REDUCED_WORD;
+      vfloat r[V_LANES];
+      for (size_t i = 0; i < V_LANES; i++)
+        r[i] = v_from_bits(v_pair_halves(reduced_column(t, 2 * (word + i), column + j, n),
+                                         reduced_column(t, 2 * (word + i) + 1, column + j, n)));
+      v_transpose(r);
+      for (size_t i = 0; i < n; i++) v_store_words(to + i * REDUCED_LINE, v_bits(r[i]));
+    }
+}
+#endif
+
 V_INLINE void reduced_unpack_of(const heed_dtype dtype, const heed__lowp_task *t, const reduced_form *f,
                                 char *out, size_t column, size_t columns) {
   float *const scale = (float *)(void *)(out + REDUCED_GROUP * f->depth * REDUCED_WORD);
+#if defined(V_HALVES)
+  if (dtype == HEED_FLOAT32 && t->w_column) {
+    reduced_unpack_columns(t, f, out, column, columns);
+    return;
+  }
+#endif
   const size_t in_line = dtype == HEED_INT8 ? 64 : 32;
   for (size_t j = 0; j < columns; j++) {
     const char *row = (const char *)t->w + heed__row_bytes(dtype, (ptrdiff_t)(column + j) * t->w_row);
