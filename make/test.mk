@@ -110,6 +110,12 @@ $(BUILD)/%-venv/made:
 	@$(@D)/bin/pip install --quiet --disable-pip-version-check $(wheels)
 	@touch $@
 
+## compares small decoders with llama.cpp, which is built from PyPI's source in some ten minutes
+test-llama-cpp: needs = build files
+run-llama-cpp: $(BUILD)/heed $(BUILD)/llama-venv/made
+	@$(BUILD)/llama-venv/bin/python scripts/dev/check_llama_cpp.py $(BUILD)/heed
+$(BUILD)/llama-venv/made: wheels = llama-cpp-python numpy
+
 ## compares tokenizers with Hugging Face's on 20,000 lines
 test-tokenizers: needs = build files
 run-tokenizers: $(BUILD)/heed $(BUILD)/tokenizers-venv/made
@@ -146,6 +152,6 @@ nightly: model
 	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files \
-  test-tokenizers test-hosts test-browser
+  test-llama-cpp test-tokenizers test-hosts test-browser
 .PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
-  run-tokenizers run-browser model texts nightly
+  run-llama-cpp run-tokenizers run-browser model texts nightly

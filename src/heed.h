@@ -204,9 +204,10 @@ typedef enum heed_matmul_precision {
   HEED_MATMUL_PRECISION_LIST(X)
 #undef X
 } heed_matmul_precision;
-/** A processor without the instructions computes as with HIGHEST, and so does any for fewer than 8 rows.
- * Results do not depend on the number of threads. Gradients are computed in float32. On Linux the process is
- * permitted to use AMX where the processor has it. Errors: ARGUMENT. */
+/** A processor without the instructions computes as with HIGHEST. Fewer than 8 rows: int8 and blocked weights
+ * are multiplied as integers, x rounded to 8 bits, others as with HIGHEST. Results do not depend on the
+ * number of threads. Gradients are computed in float32. On Linux the process is permitted to use AMX where
+ * the processor has it. Errors: ARGUMENT. */
 HEED_CALL heed_set_matmul_precision(heed_context *ctx, heed_matmul_precision precision);
 HEED_API heed_matmul_precision heed_get_matmul_precision(const heed_context *ctx);
 
@@ -1219,8 +1220,10 @@ typedef enum heed_rope_scaling {
   HEED_ROPE_LINEAR, /* positions divided by factor. arXiv:2306.15595 */
   HEED_ROPE_NTK,    /* base · factor^(d / (d - 2)) */
   HEED_ROPE_YARN,   /* arXiv:2309.00071; beta_fast, beta_slow, attention_factor */
-  HEED_ROPE_LLAMA3  /* low_freq_factor, high_freq_factor */
+  HEED_ROPE_LLAMA3, /* low_freq_factor, high_freq_factor */
+  HEED_ROPE_FACTORS /* factors, attention_factor: Phi-3's longrope, for example. arXiv:2402.13753 */
 } heed_rope_scaling;
+#define HEED_ROPE_PAIRS 256 /* the most pairs of HEED_ROPE_FACTORS */
 
 /* Initialise it with heed_rope_config_init. The comments give the defaults. */
 typedef struct heed_rope_config {
@@ -1229,10 +1232,12 @@ typedef struct heed_rope_config {
   bool interleaved; /* false. Pairs (1, 2), (3, 4)…; otherwise (1, d/2 + 1), (2, d/2 + 2)… */
   int64_t dims;     /* 0. The number of rotated elements at the beginning of each head, even; 0: all */
   heed_rope_scaling scaling;
-  double factor;                                 /* 1 */
-  int64_t original_context_length;               /* YaRN, Llama 3: the context length of the training */
-  double beta_fast, beta_slow, attention_factor; /* YaRN: 32, 1, and 0 for 0.1 · ln(factor) + 1 */
-  double low_freq_factor, high_freq_factor;      /* Llama 3: 1, 4 */
+  double factor;                   /* 1 */
+  int64_t original_context_length; /* YaRN, Llama 3: the context length of the training */
+  double beta_fast, beta_slow;     /* YaRN: 32, 1 */
+  double attention_factor;         /* of the results. YaRN: 0 for 0.1 · ln(factor) + 1; factors: 0 for 1 */
+  double low_freq_factor, high_freq_factor; /* Llama 3: 1, 4 */
+  float factors[HEED_ROPE_PAIRS]; /* one for each pair, by which its angles are divided; the others are 0 */
 } heed_rope_config;
 /** Sets the defaults; size is sizeof *config. */
 HEED_API void heed_rope_config_init(heed_rope_config *config, size_t size);

@@ -351,6 +351,9 @@ heed_status heed__check_rope(heed_context *ctx, const char *function, const heed
                              int64_t d);
 /** Copies the host's config, of any version (NULL: the defaults), to *out. Errors: ARGUMENT. */
 HEED_MUST_USE
+/* How many factors a config has. */
+int64_t heed__rope_factors(const heed_rope_config *config);
+
 heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
                                    const heed_rope_config *theirs, heed_rope_config *out);
 /** heed_rope of x [..., n, d] at the positions offset + 1, offset + 2, …; *out may be x. */

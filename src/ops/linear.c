@@ -53,8 +53,9 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
 /* Multiply-adds of a slice: waking a thread for less costs more than it saves. The division depends on the
  * sizes alone, so that results do not depend on the number of threads. Fewer rows take as long as MEMORY
  * ones, since they wait for the memory of the weight. */
-#define LOWP_SLICE ((int64_t)1 << 21)
-#define MEMORY     8
+#define LOWP_SLICE     ((int64_t)1 << 21)
+#define MEMORY         8
+#define MEMORY_COLUMNS 64
 
 /* Elements of 16 bits that usually fit the second-level cache. */
 #define LOWP_NEAR ((int64_t)1 << 18)
@@ -125,16 +126,19 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
   const int workers = heed__workers(ctx);
   *d = (heed__lowp_work){.kernels = kernels, .whole = *t, .scratch_each = each};
   d->packed = heed__allocate(ctx, bytes);
-  d->scratch = heed__allocate(ctx, (size_t)workers * each);
-  if (d->packed == NULL || d->scratch == NULL) {
+  if (each > 0) d->scratch = heed__allocate(ctx, (size_t)workers * each);
+  if (d->packed == NULL || (each > 0 && d->scratch == NULL)) {
     heed__release(ctx, d->packed);
     heed__release(ctx, d->scratch);
     return false;
   }
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n;
   d->rows = heed__part_of(m, ROWS, HEED__REDUCED_ROWS);
-  const double columns = (double)WORK / ((double)d->rows * (double)t->k);
-  d->columns = columns < (double)n ? heed__part_of(n, heed__max(COLUMNS, (int64_t)columns), COLUMNS) : n;
+  const bool few = m < MEMORY;
+  const double columns =
+      few ? (double)LOWP_SLICE / (MEMORY * (double)t->k) : (double)WORK / ((double)d->rows * (double)t->k);
+  const int64_t part = few ? MEMORY_COLUMNS : COLUMNS;
+  d->columns = columns < (double)n ? heed__part_of(n, heed__max(part, (int64_t)columns), part) : n;
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->packing, workers, heed__parts(m, PACKED_ROWS), pack_slice, d);
   heed__work_begin(ctx, &d->work, workers, d->across * heed__parts(m, d->rows), multiply_reduced_slice, d);
@@ -162,7 +166,8 @@ static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_t
   d->rows = m;
   d->columns = n;
   const double columns = (double)LOWP_SLICE / ((double)heed__max(m, MEMORY) * (double)k);
-  if (columns < (double)n) d->columns = heed__part_of(n, heed__max(64, (int64_t)columns), 64);
+  if (columns < (double)n)
+    d->columns = heed__part_of(n, heed__max(MEMORY_COLUMNS, (int64_t)columns), MEMORY_COLUMNS);
   const double rows = (double)LOWP_SLICE / ((double)d->columns * (double)k);
   if (rows < (double)m) d->rows = heed__part_of(m, heed__max(384, (int64_t)rows), 12);
   d->across = heed__parts(n, d->columns);

@@ -166,7 +166,8 @@ describe("loading a BERT", function()
     assert.equal("Bert.load: no such file or folder: 'FOLDER/other'", problem(folder .. "/other"))
     os.remove(folder .. "/model.safetensors")
     assert.equal("Bert.load: the folder 'FOLDER' has none of model.safetensors, " ..
-      "model.safetensors.index.json, pytorch_model.bin",
+      "model.safetensors.index.json, pytorch_model.bin, model.gguf; give the path of the file if it has another "
+      .. "name, such as a .gguf",
       problem())
   end)
 

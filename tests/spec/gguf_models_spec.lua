@@ -38,7 +38,7 @@ end
 
 describe("a GGUF file of a decoder", function()
   for _, name in ipairs { "llama", "llama_linear", "llama_tied", "llama_yarn", "mistral", "phi3", "phi3_partial",
-    "qwen2", "qwen3" } do
+    "phi3_longrope", "qwen2", "qwen3", "mixtral", "qwen3_moe_normalized" } do
     it("has what the golden " .. name .. " needs", function()
       local model = assert(heed.models.load("tests/golden/decoders/" .. name))
       saved(model, nil, function(again)
@@ -81,6 +81,21 @@ describe("a GGUF file of a decoder", function()
     end)
     saved(model, { dtype = "q4_k" }, function(again)
       assert.are.equal("q5_0", again.layers[1].gate.weight.dtype) -- llama.cpp's choice for rows of less than 256
+    end)
+  end)
+
+  it("stacks the experts of a layer, and quantizes all but their router", function()
+    local model = assert(heed.models.load "tests/golden/decoders/mixtral")
+    saved(model, { dtype = "q8_0" }, function(again, path)
+      local state = assert(heed.load(path))
+      local up, router = state["blk.0.ffn_up_exps.weight"], state["blk.0.ffn_gate_inp.weight"]
+      assert.are.equal("heed.Size([4, 40, 32]) q8_0", tostring(up.shape) .. " " .. up.dtype)
+      assert.are.equal("float32", router.dtype)
+      assert.is_true(router:equal(model.layers[1].experts.router.weight))
+      local function third_up(of) return of.layers[1].experts.experts[3].w3.weight:float() end
+      close(third_up(model), third_up(again), 0.01)
+      close(third_up(again), up[3]:float(), 0)
+      saved(again, nil, function(third) close(again(IDS), third(IDS), 0) end)
     end)
   end)
 
@@ -138,13 +153,34 @@ describe("a GGUF file of a decoder", function()
       { gpt:save_pretrained "x.gguf" })
   end)
 
+  it("may divide the frequencies of positions by any numbers", function()
+    local model, divisors = assert(heed.models.load "tests/golden/decoders/llama"), { 1, 1.5, 3, 10 }
+    support.with_file(function(path)
+      path = path .. ".gguf"
+      assert(model:save_pretrained(path))
+      local state = assert(heed.load(path))
+      local metadata, all = state.metadata, { ["rope_freqs.weight"] = heed.tensor(divisors) }
+      for name, value in pairs_of(state) do all[name] = value:clone() end
+      assert(heed.save(path, all, { metadata = metadata }))
+      for i = 1, #model.layers do
+        model.layers[i].attention.rope = { scaling = { type = "factors", factors = divisors } }
+      end
+      local found = assert(heed.models.load(path))
+      close(model(IDS), found(IDS), 1e-5)
+      saved(found, nil, function(again) close(model(IDS), again(IDS), 1e-5) end)
+      os.remove(path)
+    end)
+  end)
+
   it("is refused with what is unknown or missing in it", function()
     local rows = {
       { function(metadata) metadata["general.architecture"] = "rwkv7" end,
         "models.load: unsupported configuration: general.architecture is a string ('rwkv7'); it must be one of "
-        .. "gemma3, llama, phi3, qwen2, qwen3, smollm3" },
+        .. "bert, gemma3, llama, phi3, qwen2, qwen3, qwen3moe, smollm3" },
       { function(metadata) metadata["general.architecture"] = nil end, "general.architecture is missing" },
-      { function(metadata) metadata["llama.expert_count"] = 8 end, "there is no setting for llama.expert_count = 8" },
+      { function(metadata) metadata["llama.expert_count"] = 2 end, "blk.0.ffn_gate_exps.weight is missing" },
+      { function(metadata) metadata["llama.expert_count"] = 10000 end, "llama.expert_count is 10000; the file has" },
+      { function(metadata) metadata["llama.expert_count"] = "2" end, "llama.expert_count is a string ('2')" },
       { function(metadata) metadata["llama.attention.value_length"] = 4 end,
         "llama.attention.value_length is the number 4; it must be llama.attention.key_length, the number 8" },
       { function(metadata) metadata["llama.rope.dimension_count"] = 4 end,
@@ -160,8 +196,14 @@ describe("a GGUF file of a decoder", function()
         "llama.attention.head_count is a string" },
       { function(metadata) metadata["llama.attention.head_count_kv"] = { 2, 1 } end,
         "llama.attention.head_count_kv is a table" },
-      { function(metadata) metadata["llama.rope.scaling.type"] = "longrope" end, "longrope, which is not supported" },
-      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3, 5 } end, "as Llama 3 does" },
+      { function(metadata) metadata["llama.rope.scaling.type"] = "longrope" end,
+        "rope_factors_long.weight is missing; longrope needs it" },
+      { function(metadata) metadata["llama.rope.scaling.type"] = "longer" end, "it must be one of linear, longrope," },
+      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3, -5 } end,
+        "rope_freqs.weight: element 4 is the number -5" },
+      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3 } end,
+        "rope_freqs.weight has 3 elements; it must have 4" },
+      { function(_, all) all["rope_freqs.weight"] = heed.ones(300) end, "rope_freqs.weight has the shape [300]" },
       { function(_, all) all["blk.0.ffn_up.weight"] = nil end, "blk.0.ffn_up.weight is missing" },
       { function(_, all) all["blk.0.attn_sinks"] = heed.ones(4) end, "blk.0.attn_sinks is not part of the model" },
       { function(_, all) all["output_norm.weight"] = heed.ones(31) end, "output_norm.weight has the shape [31]" },

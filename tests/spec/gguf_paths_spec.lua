@@ -58,8 +58,10 @@ describe("loading what is no model says so", function()
   it("of a GGUF file of another class", function()
     local path = folder "x.gguf"
     assert(assert(load(DECODERS .. "llama")):save_pretrained(path))
-    fails(("Bert.load: '%s' is a GGUF file, whose models are decoders; use heed.models.load"):format(path),
-      require("heed.models.bert").load(path))
+    fails("Bert.load: unsupported configuration: general.architecture is a string ('llama'); it must be 'bert' here; "
+      .. "heed.models.load finds the class of a file", require("heed.models.bert").load(path))
+    fails(("Roberta.load: '%s' is a GGUF file, whose encoders are of the class Bert; use heed.models.load")
+      :format(path), require("heed.models.roberta").load(path))
     fails(("GPT2.load: '%s': GGUF files of gpt2 are not supported"):format(path),
       require("heed.models.gpt2").load(path))
     fails("Qwen2.load: unsupported configuration: general.architecture is a string ('llama'); it must be 'qwen2' here; "

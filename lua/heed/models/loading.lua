@@ -69,8 +69,28 @@ end
 
 local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 
+--- The tensor of a name in the file, or nil if there is none; then a message if heed lacks its dtype.
+local function tensor_of(state, name)
+  local fine, value = pcall(state_dict.get, state, name)
+  if fine then return value end
+  local message = type(value) == "string" and value:match "load: '.* its dtype is .* which heed lacks.*$"
+  if not message then error(value, 0) end
+  return nil, message
+end
+
+--- The number of elements of all tensors.
+local function elements(state)
+  local count = 0
+  for name in state_dict.names(state) do
+    E.check_cancel "load"
+    count = count + state_dict.get(state, name):numel()
+  end
+  return count
+end
+
 --- A model of the class without weights. Returns nil and a message if the config is invalid, or has more layers than
---- `state` has tensors; the latter check avoids spending time on building them. `note` then replaces the message.
+--- `state` has tensors, or more experts than it has elements; these checks avoid spending time on building them. `note`
+--- then replaces the message.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
   for _ in state_dict.names(state) do
@@ -81,6 +101,11 @@ function loading.new_model(class, constructor, config, state, note)
     local form = "%s is %d; the file has %s"
     note = note or form:format(config.names.num_hidden_layers, config.num_hidden_layers, E.count(tensors, "tensor"))
     return nil, MISFIT:format(class, note)
+  end
+  local experts = config.num_local_experts
+  if experts and experts * config.num_hidden_layers > elements(state) then
+    return nil, MISFIT:format(class, ("%s is %d; the file has too few elements for %s of them"):format(
+      config.names.num_local_experts, experts, E.count(config.num_hidden_layers, "layer")))
   end
   configs.mark_ready(config)
   local fine, model = pcall(nn.utils.skip_init, constructor, config)
@@ -104,6 +129,7 @@ local function misfit(value, target, form)
   for i, size in ipairs(value.shape) do have[i] = size end
   need[1] = form.total or need[1] * (form.parts or 1)
   if form.transposed then need[1], need[2] = need[2], need[1] end
+  if form.stacked then table.insert(need, 1, form.stacked) end
   if shape_text(need) ~= shape_text(have) then
     return ("has the shape %s; it must be %s"):format(shape_text(have), shape_text(need))
   end
@@ -113,7 +139,7 @@ end
 --- The parameter made from a tensor of the file, or the part {dim =, first =, count =} of it. Transposed matrices are
 --- copied, since products with row-major weights are faster, and so are columns; the file's pages are then free.
 local function formed(whole, form, part)
-  local value = whole
+  local value = form.stacked and whole:select(1, form.part) or whole
   if form.transposed then value = value.T end
   if form.parts then
     local groups = form.groups or 1
@@ -174,8 +200,9 @@ end
 
 --- Assigns the tensors of `state`, named as in the file, to the model, without copying where possible.
 --- name_in_file(name, config) returns the name of a parameter in the file and its layout there, nil or {transposed =,
---- part =, parts =, groups =}: part number `part` of `parts` that are stacked along the first dimension, within each of
---- `groups` groups (1 by default; as many as heads if the file interleaves them). Names with ignored(name) are skipped.
+--- part =, parts =, groups =}: part number `part` of `parts` that are joined along the first dimension, within each of
+--- `groups` groups (1 by default; as many as heads if the file interleaves them); or {stacked =, part =}: element
+--- `part` of a first dimension of this size. Names with ignored(name) are skipped.
 --- `config` holds the settings. Returns true, or nil and a message that lists everything
 --- missing, unexpected or of a wrong shape, after `note` (a string or nil). divide(model), if given, leaves the model
 --- the parts that this rank needs (heed.parallel), before they are read.
@@ -184,7 +211,8 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note, 
   for name, target in compat.pairs(model:state_dict()) do
     E.check_cancel "load"
     local file_name, form = name_in_file(name, config)
-    local value = state_dict.get(state, file_name)
+    local value, lacking = tensor_of(state, file_name)
+    if lacking then return nil, lacking end
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, form or UNCHANGED)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
@@ -218,6 +246,12 @@ function loading.weights(class, path)
   if state == nil then return nil, problem end
   if E.kind(state) then
     return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
+  end
+  if not gguf.is(path) then return state end
+  for name in state_dict.names(state) do -- before the settings are made of some
+    E.check_cancel "load"
+    problem = select(2, tensor_of(state, name))
+    if problem then return nil, problem end
   end
   return state
 end

@@ -66,7 +66,7 @@ end
 -- Settings that change no forward pass, or nothing but what is compared otherwise.
 local LEFT_OUT = {
   attention_dropout = true, embd_pdrop = true, eos_token_id = true, initializer_range = true, max_window_layers = true,
-  model_type = true, no_rope_layer_interval = true, original_max_position_embeddings = true,
+  mlp_only_layers = true, model_type = true, no_rope_layer_interval = true, original_max_position_embeddings = true,
   partial_rotary_factor = true, resid_pdrop = true, rope_interleaved = true, rope_parameters = true,
   rope_scaling = true, rope_theta = true, rope_local_base_freq = true, sliding_window_pattern = true,
   tie_word_embeddings = true, use_sliding_window = true,
@@ -123,7 +123,8 @@ return function(about, model, path, dtype, state_of)
   local fits = not BLOCKS[dtype]
   for name, value in compat.pairs(state) do
     E.check_cancel(method)
-    state[name] = converted(value, dtype)
+    local routes = name:find("ffn_gate_inp", 1, true) -- kept as it is, as by llama.cpp
+    state[name] = converted(value, not routes and dtype or nil)
     fits = fits or BLOCKS[state[name].dtype] ~= nil
   end
   if not fits then

@@ -75,6 +75,7 @@ end
 --- The tensor of a file that consists of these parts, the inverse of `formed` in heed.models.loading.
 local function joined(parts, form)
   local value = parts[1]
+  if form.stacked then return core.stack(parts, 1) end
   if form.offset then return value - form.offset end
   if form.heads then return (form.interleaved and neighbours or halves)(value, form.heads) end
   if form.total then return core.cat(parts, 1) end

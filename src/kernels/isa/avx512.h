@@ -11,9 +11,11 @@
 #ifndef V_TARGET
 #define V_TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 #endif
-#include "x86_begin.h"
+#include "target_begin.h"
 
+#ifndef V_NAME
 #define V_NAME(name) name##_avx512
+#endif
 #define V_LANES      16
 #define V_POWER_BITS 5
 #define V_EXP_BITS   4

@@ -3,7 +3,8 @@
 
 #if HEED__HAS_NARROW
 
-#define V_TARGET "avx512vnni,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
+#define V_TARGET     "avx512vnni,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
+#define V_NAME(name) name##_vnni
 #include "../scalar/scalar.h"
 #include "avx512_narrow.h"
 
@@ -13,7 +14,7 @@ HEED__DECLARE_BASE
 
 HEED__INHERITING_TABLE(heed__kernels_avx512_vnni, "avx512_vnni", .reduced_bytes = reduced_size,
                        .reduced_pack = reduced_pack_rows, .reduced = reduced_multiply)
-#include "x86_end.h"
+#include "target_end.h"
 
 #else
 typedef int heed__no_avx512_vnni; /* a file must not be empty */

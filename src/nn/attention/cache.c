@@ -138,13 +138,21 @@ static void describe_positions(const heed__attention_module *a, char *text, size
     snprintf(text, size, "%s", a->alibi ? "alibi" : "none");
     return;
   }
+  const long long dims = r->dims > 0 ? r->dims : a->head_dim;
+  if (r->scaling == HEED_ROPE_FACTORS) {
+    double sum = 0, weighted = 0; /* tell lists apart */
+    for (int i = 0; i < HEED_ROPE_PAIRS; i++) sum += r->factors[i], weighted += (double)r->factors[i] * i;
+    snprintf(text, size, "rope base=%s interleaved=%d dims=%lld factors=%s,%s attention_factor=%s",
+             HEED__G(r->base), (int)r->interleaved, dims, HEED__G(sum), HEED__G(weighted),
+             HEED__G(r->attention_factor));
+    return;
+  }
   snprintf(text, size,
            "rope base=%s interleaved=%d dims=%lld scaling=%d factor=%s original=%lld beta=%s,%s "
            "attention_factor=%s freq_factors=%s,%s",
-           HEED__G(r->base), (int)r->interleaved, (long long)(r->dims > 0 ? r->dims : a->head_dim),
-           (int)r->scaling, HEED__G(r->factor), (long long)r->original_context_length, HEED__G(r->beta_fast),
-           HEED__G(r->beta_slow), HEED__G(r->attention_factor), HEED__G(r->low_freq_factor),
-           HEED__G(r->high_freq_factor));
+           HEED__G(r->base), (int)r->interleaved, dims, (int)r->scaling, HEED__G(r->factor),
+           (long long)r->original_context_length, HEED__G(r->beta_fast), HEED__G(r->beta_slow),
+           HEED__G(r->attention_factor), HEED__G(r->low_freq_factor), HEED__G(r->high_freq_factor));
 }
 
 void heed__module_cache_origin(const heed_module *m, heed__kv_origin *origin) {

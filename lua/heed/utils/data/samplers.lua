@@ -155,9 +155,10 @@ local function iterator_of(sampler, method, argument)
   return iterator
 end
 
---- Whether an object has the method iter; reading a field of some userdata is an error.
-local function has_iter(sampler)
-  local fine, iter = pcall(function() return sampler.iter end)
+--- Whether a value has a method iter. Indexing userdata of other libraries may raise.
+local function has_iter(value)
+  if type(value) ~= "table" and type(value) ~= "userdata" then return false end
+  local fine, iter = pcall(function() return value.iter end)
   return fine and type(iter) == "function"
 end
 
@@ -166,8 +167,7 @@ function M.check(sampler, method, argument)
   local _, class = object.of(sampler)
   if class and class.sampler or type(sampler) == "function" then return end
   if not class and not E.is_tensor(sampler) and not E.kind(sampler)
-      and (E.is_list(sampler) and (#sampler > 0 or has_iter(sampler))
-        or (type(sampler) == "table" or type(sampler) == "userdata") and has_iter(sampler)) then
+      and (E.is_list(sampler) and #sampler > 0 or has_iter(sampler)) then
     return
   end
   E.reject(method, argument, sampler, "a sampler, a list of indices, or an object with the method iter")
