@@ -167,8 +167,7 @@ static int sample_parameter(lua_State *L) {
   heed_tensor **y = lheed_push_tensor(L);
   const heed_tensor *x = lheed_tensor(L, 1, "sample", "x"),
                     *scale = lheed_opt_tensor(L, 2, "sample", "scale");
-  if (scale && (scale->dtype != HEED_FLOAT32 || scale->numel == 0 || scale->shape[0] != x->shape[0]))
-    return lheed_bad_argument(L, 2, "sample", "scale", "the weight_scale of x");
+  if (scale) LHEED_TRY(L, heed__check_int8_weight(lheed_get(L)->context, "sample", x, scale));
   LHEED_TRY(L, heed_tensor_new(lheed_get(L)->context, HEED_FLOAT32, 1, &size, y));
   heed__sample_parameter(x, scale, (float *)heed_tensor_data(*y));
   return lheed_return(L, 1);

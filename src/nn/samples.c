@@ -4,10 +4,10 @@
 
 #include "nn.h"
 
-/* Element `index`, in row-major order; `scale` is that of the rows of int8, or NULL. */
+/* Element `index`, in row-major order; `scale` [rows, blocks of columns] is that of int8, or NULL. */
 static float element_of(const heed_tensor *x, const heed_tensor *scale, int64_t index) {
-  const int64_t block = heed__block_elements(x->dtype);
-  const int64_t row = index / (x->numel / x->shape[0]);
+  const int64_t block = heed__block_elements(x->dtype), columns = x->numel / x->shape[0];
+  const int64_t row = index / columns, scale_column = index % columns / HEED_INT8_BLOCK;
   float wide[HEED__LARGEST_BLOCK];
   int64_t offset = 0;
   for (int d = x->ndim - 1; d >= 0; index /= x->shape[d--]) offset += index % x->shape[d] * x->stride[d];
@@ -16,7 +16,8 @@ static float element_of(const heed_tensor *x, const heed_tensor *scale, int64_t 
   if (x->dtype == HEED_FLOAT32) return *(const float *)(const void *)from;
   heed__kernels_of(x->storage->context)->convert(HEED_FLOAT32, wide, x->dtype, from, (size_t)block);
   if (scale == NULL) return wide[inside];
-  return wide[inside] * ((const float *)(const void *)scale->data)[row * scale->stride[0]];
+  const float *factors = (const float *)(const void *)scale->data;
+  return wide[inside] * factors[row * scale->stride[0] + scale_column * scale->stride[1]];
 }
 
 void heed__sample_parameter(const heed_tensor *x, const heed_tensor *scale, float sample[HEED__SAMPLE]) {

@@ -109,6 +109,14 @@ describe("a saved cache", function()
     m(heed.randn(1, 4, 6), { cache = cache })
     cache:save(path)
     for _, dtype in ipairs { "bfloat16", "float16", "int8" } do assert(m:clone():to(dtype):load_cache(path)) end
+    m = heed.nn.MultiHeadAttention(1100, 1100, 8, 0, 2) -- rows of more than one block of int8
+    for _, linear in ipairs { m.W_key, m.W_value } do
+      heed.no_grad(function() linear.weight:narrow(2, 1025, 76):mul_(100) end)
+    end
+    cache = m:new_cache()
+    m(heed.randn(1, 2, 1100), { cache = cache })
+    cache:save(path)
+    assert(m:to("int8"):load_cache(path))
   end)
 
   it("of a model continues the conversation with the same tokens", function()
