@@ -153,6 +153,16 @@ describe("a GGUF file of a decoder", function()
       { gpt:save_pretrained "x.gguf" })
   end)
 
+  it("has the factors of longrope for the length that it is loaded with", function()
+    local model = assert(heed.models.load "tests/golden/decoders/phi3_longrope")
+    saved(model, nil, function(long, path)
+      local short = assert(heed.models.load(path, { max_position_embeddings = 9 }))
+      close(model(IDS), long(IDS), 1e-5)
+      for i = 1, #model.layers do model.layers[i].attention.rope = model.config.short_rope end
+      close(model(IDS), short(IDS), 1e-5)
+    end)
+  end)
+
   it("may divide the frequencies of positions by any numbers", function()
     local model, divisors = assert(heed.models.load "tests/golden/decoders/llama"), { 1, 1.5, 3, 10 }
     support.with_file(function(path)
