@@ -148,8 +148,8 @@ static heed_status multiply_batch(heed_context *ctx, const char *function, const
 
 /* Chooses bfloat16 for large float32 products, for which the rows of x and the rows or columns of y must be
  * contiguous: otherwise they are copied, to made[0] and made[1], which the caller frees. */
-static heed_status choose(heed_context *ctx, const char *function, matrices *p, heed_tensor *x,
-                          heed_tensor *y, heed_tensor *made[2]) {
+static heed_status choose_product(heed_context *ctx, const char *function, matrices *p, heed_tensor *x,
+                                  heed_tensor *y, heed_tensor *made[2]) {
   enum { FEW = 64 }; /* columns, for fewer of which a copy of x costs more than it saves */
   const double work = (double)p->m * (double)p->n * (double)p->k;
   const int64_t *row = y->stride + y->ndim - 2, *column = row + 1;
@@ -246,7 +246,7 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
     p.m = rows;
     batch_ndim = 0;
   }
-  if ((status = choose(ctx, function, &p, &x, &y, made))) goto done;
+  if ((status = choose_product(ctx, function, &p, &x, &y, made))) goto done;
   p.a_row = x.stride[x.ndim - 2];
   p.a_column = x.stride[x.ndim - 1];
   p.b_row = y.stride[y.ndim - 2];

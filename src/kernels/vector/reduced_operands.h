@@ -7,10 +7,9 @@
 #ifndef HEED_VECTOR_REDUCED_OPERANDS_H
 #define HEED_VECTOR_REDUCED_OPERANDS_H
 
+#include "reduced_round.h"
 #if defined(V_FEW)
 #include "reduced_few.h"
-#else
-#include "reduced_round.h"
 #endif
 
 enum {
