@@ -20,9 +20,13 @@ notebook() { # NAME
     $emulator "$build/heed" tests/compare_output.lua "tests/expected/$1.txt" "$build/notebook.txt"
 }
 
-# One kernel table for each run; neon is the default.
-for name in scalar neon; do
+# One kernel table for each run; qemu has the instructions of all.
+for name in scalar neon neon_dotprod neon_bf16; do
   tally "HEED_CPU=$name: reference values" env HEED_CPU=$name $emulator "$build/heed" tests/golden/check.lua tests/golden
+done
+for name in neon_dotprod neon_bf16; do
+  tally "HEED_CPU=$name: products in fewer bits" env HEED_CPU=$name TESTS=test_reduced EMULATOR="$emulator" \
+    scripts/dev/run_tests.sh "$build"
 done
 tally 'the C tests' env HEED_CPU=neon TESTS="$c_tests" EMULATOR="$emulator" scripts/dev/run_tests.sh "$build"
 for source in scripts/notebooks/*.lua; do

@@ -27,17 +27,22 @@ static unsigned detect(bool tiles) {
   if ((saved & XMM_YMM) != XMM_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return tables;
   if (!(b & bit_AVX2)) return tables;
   tables |= 1u << HEED__CPU_avx2;
+#if HEED__HAS_NARROW
+  enum { VNNI = 1 << 11, AVX_VNNI = 1 << 4, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax, eax */
+  unsigned more, unused;
+  if (!__get_cpuid_count(7, 1, &more, &unused, &unused, &unused)) more = 0;
+  if (more & AVX_VNNI) tables |= 1u << HEED__CPU_avx2_vnni;
+#endif
   if ((b & avx512) != avx512 || (saved & ZMM) != ZMM) return tables;
   tables |= 1u << HEED__CPU_avx512;
 #if HEED__HAS_NARROW
-  enum { VNNI = 1 << 11, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax */
 #if HEED__HAS_AMX
   const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25; /* edx: AMX BF16, TILE, INT8 */
   const bool has_tiles = (d & amx) == amx && (saved & TILES) == TILES;
 #endif
   if (!(c & VNNI)) return tables;
   tables |= 1u << HEED__CPU_avx512_vnni;
-  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & BF16)) return tables;
+  if (!(more & BF16)) return tables;
   tables |= 1u << HEED__CPU_avx512_bf16;
 #if HEED__HAS_AMX
   if (tiles && has_tiles && heed__system_allow_tiles()) tables |= 1u << HEED__CPU_amx;
@@ -67,12 +72,18 @@ void heed__cpu_name(char text[HEED__CPU_NAME]) {
 #else
 
 static unsigned detect(bool tiles) {
+  unsigned tables = 1u << HEED__CPU_scalar;
   (void)tiles;
 #if defined(__aarch64__)
-  return 1u << HEED__CPU_scalar | 1u << HEED__CPU_neon;
-#else
-  return 1u << HEED__CPU_scalar;
+  tables |= 1u << HEED__CPU_neon;
 #endif
+#if HEED__HAS_NARROW_NEON
+  const unsigned features = heed__system_arm_features();
+  if (features & HEED__ARM_DOTPROD) tables |= 1u << HEED__CPU_neon_dotprod;
+  if (features & HEED__ARM_DOTPROD && features & HEED__ARM_I8MM && features & HEED__ARM_BF16)
+    tables |= 1u << HEED__CPU_neon_bf16;
+#endif
+  return tables;
 }
 
 void heed__cpu_name(char text[HEED__CPU_NAME]) {

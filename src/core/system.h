@@ -12,6 +12,9 @@ long heed__system_processors(void);
 
 /** Asks the system to save AMX's tiles for the threads of this process; whether it does. */
 bool heed__system_allow_tiles(void);
+/** What the system says that an ARM processor has: a sum of these bits. */
+enum { HEED__ARM_DOTPROD = 1, HEED__ARM_I8MM = 2, HEED__ARM_BF16 = 4 };
+unsigned heed__system_arm_features(void);
 
 /** Asks for huge pages within a block that has not been touched yet; does nothing where there are none. */
 void heed__system_advise_huge_pages(void *block, size_t bytes);

@@ -32,11 +32,13 @@
 
 #if defined(__linux__) && defined(__x86_64__)
 #include <sys/syscall.h>
+#elif defined(__linux__) && defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #define MOST_PER_CALL ((size_t)1 << 30) /* bytes of one read or write */
 
-/* ---- Tiles ---- */
+/* ---- Processors ---- */
 
 bool heed__system_allow_tiles(void) {
 #if defined(__linux__) && defined(__x86_64__)
@@ -45,6 +47,18 @@ bool heed__system_allow_tiles(void) {
 #else
   return false;
 #endif
+}
+
+unsigned heed__system_arm_features(void) {
+  unsigned features = 0;
+#if defined(__linux__) && defined(__aarch64__)
+  enum { DOTPROD = 1 << 20, I8MM = 1 << 13, BF16 = 1 << 14 }; /* HWCAP_ASIMDDP, HWCAP2_… of asm/hwcap.h */
+  const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  if (first & DOTPROD) features |= HEED__ARM_DOTPROD;
+  if (second & I8MM) features |= HEED__ARM_I8MM;
+  if (second & BF16) features |= HEED__ARM_BF16;
+#endif
+  return features;
 }
 
 /* ---- What WASI lacks: processes, processors, links, permissions, locks, dup, the size of a disk ---- */

@@ -24,6 +24,10 @@ bool heed__system_allow_tiles(void) {
   return false;
 }
 
+unsigned heed__system_arm_features(void) {
+  return 0;
+}
+
 long heed__system_process(void) {
   return 1; /* Windows has no fork */
 }

@@ -146,22 +146,32 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 /* The kernel tables that are compiled for this architecture, from the slowest to the fastest. cpu.c detects
  * which of them run on the processor. */
 #if defined(__x86_64__) && defined(__clang__)
-#define HEED__HAS_NARROW (__clang_major__ >= 12) /* the compiler knows AVX-512 BF16 and AMX */
+#define HEED__HAS_NARROW (__clang_major__ >= 12) /* the compiler knows AVX-VNNI, AVX-512 BF16 and AMX */
 #elif defined(__x86_64__)
 #define HEED__HAS_NARROW (__GNUC__ >= 11)
 #else
 #define HEED__HAS_NARROW 0
 #endif
+/* The same of ARM's dot products, I8MM and BF16 */
+#if defined(__AARCH64EL__) && defined(__clang__)
+#define HEED__HAS_NARROW_NEON (__clang_major__ >= 19)
+#elif defined(__AARCH64EL__)
+#define HEED__HAS_NARROW_NEON (__GNUC__ >= 10)
+#else
+#define HEED__HAS_NARROW_NEON 0
+#endif
 /* The intrinsics of AMX in gcc pass strides as a long, which must have 64 bits. */
 #if HEED__HAS_NARROW && defined(__LP64__)
 #define HEED__HAS_AMX     1
-#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512) X(avx512_vnni) X(avx512_bf16) X(amx)
+#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx2_vnni) X(avx512) X(avx512_vnni) X(avx512_bf16) X(amx)
 #elif HEED__HAS_NARROW
 #define HEED__HAS_AMX     0
-#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512) X(avx512_vnni) X(avx512_bf16)
+#define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx2_vnni) X(avx512) X(avx512_vnni) X(avx512_bf16)
 #elif defined(__x86_64__)
 #define HEED__HAS_AMX     0
 #define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512)
+#elif HEED__HAS_NARROW_NEON
+#define HEED__CPU_LIST(X) X(scalar) X(neon) X(neon_dotprod) X(neon_bf16)
 #elif defined(__aarch64__)
 #define HEED__CPU_LIST(X) X(scalar) X(neon)
 #else

@@ -92,6 +92,7 @@ typedef struct heed__lowp_task {
   const float *scale;
   heed_dtype dtype; /* of w: BFLOAT16, FLOAT16, INT8, or blocked; then k and w_row are whole blocks */
   ptrdiff_t x_row, w_row, scale_row;
+  ptrdiff_t w_column; /* in fewer bits, FLOAT32: 0, or the distance of a row's elements, and w_row is 1 */
   const float *bias;
   float *c;
   ptrdiff_t c_row;

@@ -107,9 +107,9 @@ static bool multiply_reduced_slice(void *argument, int64_t i, int slot, int64_t 
   return d->kernels->reduced(&task, d->work.pace, position);
 }
 
-/* False: the product is not computed in fewer bits, by the context's precision, its kernels or for lack of
- * memory for packing. */
-static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
+/* *begun is false if the product is not computed in fewer bits, by the context's precision or its kernels. */
+static heed_status begin_reduced(heed_context *ctx, const char *function, heed__lowp_work *d,
+                                 const heed__lowp_task *t, bool *begun) {
   enum {
     COLUMNS = 192,
     ROWS = 512,
@@ -118,20 +118,22 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
   const heed__kernels *kernels = heed__kernels_of(ctx);
   const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8 || heed__is_blocked(t->dtype);
   size_t each;
+  *begun = false;
   if (ctx->precision == HEED_PRECISION_HIGHEST || (!stored && ctx->precision == HEED_PRECISION_HIGH))
-    return false;
+    return HEED_OK;
   const size_t bytes = kernels->reduced_bytes(t, &each);
-  if (bytes == 0) return false;
+  if (bytes == 0) return HEED_OK;
   each = (each + HEED__ALIGNMENT - 1) / HEED__ALIGNMENT * HEED__ALIGNMENT;
   const int workers = heed__workers(ctx);
   *d = (heed__lowp_work){.kernels = kernels, .whole = *t, .scratch_each = each};
   d->packed = heed__allocate(ctx, bytes);
+  if (d->packed == NULL) return heed__fail_memory(ctx, function, bytes);
   if (each > 0) d->scratch = heed__allocate(ctx, (size_t)workers * each);
-  if (d->packed == NULL || (each > 0 && d->scratch == NULL)) {
+  if (each > 0 && d->scratch == NULL) {
     heed__release(ctx, d->packed);
-    heed__release(ctx, d->scratch);
-    return false;
+    return heed__fail_memory(ctx, function, (size_t)workers * each);
   }
+  *begun = true;
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n;
   d->rows = heed__part_of(m, ROWS, HEED__REDUCED_ROWS);
   const bool few = m < MEMORY;
@@ -142,7 +144,7 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->packing, workers, heed__parts(m, PACKED_ROWS), pack_slice, d);
   heed__work_begin(ctx, &d->work, workers, d->across * heed__parts(m, d->rows), multiply_reduced_slice, d);
-  return true;
+  return HEED_OK;
 }
 
 static bool run_lowp(heed_context *ctx, heed__lowp_work *d) {
@@ -157,9 +159,47 @@ static void end_lowp(heed_context *ctx, heed__lowp_work *d) {
   heed__release(ctx, d->scratch);
 }
 
-static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
+/* A product whose b has contiguous rows or columns */
+static heed__lowp_task as_lowp(const heed__product *p) {
+  return (heed__lowp_task){.m = (size_t)p->m,
+                           .n = (size_t)p->n,
+                           .k = (size_t)p->k,
+                           .x = p->a,
+                           .w = p->b,
+                           .dtype = HEED_FLOAT32,
+                           .x_row = p->a_row,
+                           .w_row = p->b_row == 1 ? p->b_column : 1,
+                           .w_column = p->b_row == 1 ? 0 : p->b_row,
+                           .bias = p->bias,
+                           .c = p->c,
+                           .c_row = p->c_row};
+}
+
+bool heed__goes_reduced(const heed_context *ctx, int64_t m, int64_t n, int64_t k) {
+  enum { FEW = 16 }; /* columns, for fewer of which packing a costs more than it saves */
+  const heed__lowp_task task = {.m = (size_t)m, .n = (size_t)n, .k = (size_t)k, .dtype = HEED_FLOAT32};
+  size_t unused;
+  return ctx->precision == HEED_PRECISION_MEDIUM && n >= FEW &&
+         heed__kernels_of(ctx)->reduced_bytes(&task, &unused) > 0;
+}
+
+heed_status heed__reduced_product(heed_context *ctx, const char *function, const heed__product *p) {
+  const heed__lowp_task task = as_lowp(p);
+  heed__lowp_work d;
+  bool begun;
+  const heed_status status = begin_reduced(ctx, function, &d, &task, &begun);
+  if (status || !begun) return status;
+  const bool whole = run_lowp(ctx, &d);
+  end_lowp(ctx, &d);
+  return whole ? HEED_OK : heed__stopped(ctx, function);
+}
+
+static heed_status begin_lowp(heed_context *ctx, const char *function, heed__lowp_work *d,
+                              const heed__lowp_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__max((int64_t)t->k, 1);
-  if (begin_reduced(ctx, d, t)) return;
+  bool begun;
+  const heed_status status = begin_reduced(ctx, function, d, t, &begun);
+  if (status || begun) return status;
   d->kernels = heed__kernels_of(ctx);
   d->whole = *t;
   d->packed = NULL;
@@ -173,6 +213,7 @@ static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_t
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->work, heed__workers(ctx), d->across * heed__parts(m, d->rows),
                    multiply_lowp_slice, d);
+  return HEED_OK;
 }
 
 /* Replaces *x by a copy, which the caller frees as *made, if its rows are not contiguous. */
@@ -196,7 +237,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
   const int64_t k = weight->shape[1], n = weight->shape[0];
   const int64_t m = heed__quotient(l->result.tensor->numel, n);
   int64_t stride[2] = {k, 1};
-  heed_status status;
+  heed_status status = HEED_OK;
   if (x->numel > 0 &&
       (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) || (l->lowp && k > 1 && stride[1] != 1))) {
     if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &l->made[0]))) return status;
@@ -207,7 +248,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
     return status;
   const float *offset = bias ? (const float *)bias->data : NULL;
   float *c = (float *)l->result.tensor->data;
-  if (!l->lowp) {
+  if (weight->dtype == HEED_FLOAT32) {
     const heed__product p = {.m = m,
                              .n = n,
                              .k = k,
@@ -220,8 +261,12 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                              .b_row = weight->stride[1],
                              .b_column = weight->stride[0],
                              .c_row = n};
-    heed__gemm_begin(ctx, &l->as.gemm, &p);
-    return HEED_OK;
+    const heed__lowp_task task = as_lowp(&p);
+    if (l->lowp)
+      status = begin_reduced(ctx, function, &l->as.lowp, &task, &l->lowp);
+    else
+      heed__gemm_begin(ctx, &l->as.gemm, &p);
+    return status;
   }
   if ((status = close_rows(ctx, function, &weight, &l->made[2]))) return status;
   if (scale && (status = close_rows(ctx, function, &scale, &l->made[3]))) return status;
@@ -239,19 +284,14 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                                 .c = c,
                                 .c_row = n,
                                 .far = n * k > LOWP_NEAR};
-  begin_lowp(ctx, &l->as.lowp, &task);
-  return HEED_OK;
+  return begin_lowp(ctx, function, &l->as.lowp, &task);
 }
 
 /* Whether a float32 weight is multiplied in bfloat16: its rows must be contiguous. */
 static bool goes_reduced(const heed_context *ctx, const heed_tensor *x, const heed_tensor *weight) {
-  if (ctx->precision != HEED_PRECISION_MEDIUM || weight->numel == 0 || weight->stride[1] != 1) return false;
-  size_t unused;
-  const heed__lowp_task task = {.m = (size_t)heed__quotient(x->numel, weight->shape[1]),
-                                .n = (size_t)weight->shape[0],
-                                .k = (size_t)weight->shape[1],
-                                .dtype = HEED_FLOAT32};
-  return heed__kernels_of(ctx)->reduced_bytes(&task, &unused) > 0;
+  return weight->numel > 0 && weight->stride[1] == 1 &&
+         heed__goes_reduced(ctx, heed__quotient(x->numel, weight->shape[1]), weight->shape[0],
+                            weight->shape[1]);
 }
 
 heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const char *function,

@@ -91,13 +91,17 @@ static double allowed_error(const heed__lowp_task *t, bool integers) {
   return most * ((double)(t->k + 1) * 0x1p-24 * (double)t->k + (heed__is_blocked(t->dtype) ? 0x1p-7 : 0));
 }
 
+/* A float32 weight also as columns. */
 static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, int way) {
   const size_t block = (size_t)heed__block_elements(dtype), extra = way & 1 ? 3 : 0;
   z.k = (z.k + block - 1) / block * block;
   const size_t blocks = (size_t)heed__int8_blocks((int64_t)z.k);
   const bool at_end = way & 2;
-  const size_t x_row = z.k + extra, w_row = z.k + extra * block, s_row = blocks + extra, c_row = z.n + extra;
-  const size_t x_size = (z.m - 1) * x_row + z.k, w_size = (z.n - 1) * w_row + z.k;
+  const bool columns = dtype == HEED_FLOAT32 && z.m % 2 == 0;
+  const size_t x_row = z.k + extra, w_row = (columns ? z.n : z.k) + extra * block, s_row = blocks + extra,
+               c_row = z.n + extra;
+  const size_t x_size = (z.m - 1) * x_row + z.k,
+               w_size = columns ? (z.k - 1) * w_row + z.n : (z.n - 1) * w_row + z.k;
   const size_t s_size = (z.n - 1) * s_row + blocks, c_size = (z.m - 1) * c_row + z.n;
   const guarded guards[] = {
       guard_bytes(x_size * sizeof(float), at_end),
@@ -121,7 +125,8 @@ static void check_product(heed_context *ctx, heed_dtype dtype, sizes z, int way)
                                        .scale = dtype == HEED_INT8 ? guards[2].data : NULL,
                                        .dtype = dtype,
                                        .x_row = (ptrdiff_t)x_row,
-                                       .w_row = (ptrdiff_t)w_row,
+                                       .w_row = columns ? 1 : (ptrdiff_t)w_row,
+                                       .w_column = columns ? (ptrdiff_t)w_row : 0,
                                        .scale_row = (ptrdiff_t)s_row,
                                        .bias = way & 4 ? guards[3].data : NULL,
                                        .c = c,
@@ -356,6 +361,33 @@ static void the_number_of_threads_changes_no_bit(void **state) {
   with_every_table(same_bits);
 }
 
+/* linear, and matmul with operands that must be copied first */
+static heed_status products(heed_context *ctx) {
+  enum { M = 64, N = 300, K = 128 };
+  heed_tensor *x = NULL, *columns = NULL, *turned = NULL, *weight = NULL, *out = NULL, *product = NULL;
+  heed__cpu cpu;
+  for (int i = 0; cpu_at(i, &cpu); i++) ctx->cpu = cpu; /* the last has the most products */
+  heed_status status = heed_set_matmul_precision(ctx, HEED_PRECISION_MEDIUM);
+  if (!status) status = heed_full(ctx, HEED_FLOAT32, 2, SHAPE(M, K), heed_number(1), &x);
+  if (!status) status = heed_full(ctx, HEED_FLOAT32, 2, SHAPE(K, M), heed_number(1), &columns);
+  if (!status) status = heed_transpose(ctx, columns, 1, 2, &turned);
+  if (!status) status = heed_full(ctx, HEED_FLOAT32, 2, SHAPE(N, K), heed_number(0.5), &weight);
+  if (!status) status = heed_linear(ctx, x, weight, NULL, &out);
+  for (int64_t i = 0; !status && i < M * N; i++) assert_true(((const float *)out->data)[i] == K / 2);
+  heed_tensor_free(weight);
+  weight = NULL;
+  if (!status) status = heed_full(ctx, HEED_FLOAT32, 2, SHAPE(K, N), heed_number(0.5), &weight);
+  if (!status) status = heed_matmul(ctx, turned, weight, &product);
+  for (int64_t i = 0; !status && i < M * N; i++) assert_true(((const float *)product->data)[i] == K / 2);
+  heed_tensor *const all[] = {x, columns, turned, weight, out, product};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) heed_tensor_free(all[i]);
+  return status;
+}
+static void products_survive_every_failing_allocation(void **state) {
+  (void)state;
+  survives_every_failing_allocation(products);
+}
+
 static void unknown_precisions_are_refused(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   assert_int_equal(heed_get_matmul_precision(ctx), HEED_PRECISION_HIGHEST);
@@ -374,6 +406,7 @@ int main(void) {
       cmocka_unit_test(parts_have_the_bits_of_the_whole),
       cmocka_unit_test(nan_and_inf_stay_in_their_row),
       cmocka_unit_test(the_number_of_threads_changes_no_bit),
+      cmocka_unit_test(products_survive_every_failing_allocation),
       TEST(unknown_precisions_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

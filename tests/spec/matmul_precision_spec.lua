@@ -3,16 +3,19 @@ local heed = require "heed"
 local nn = heed.nn
 local raises = require "tests.raises"
 
-local narrow = { avx512_vnni = "int8", avx512_bf16 = "both", amx = "both" } -- kernels with narrow instructions
+-- What kernels multiply by narrow instructions: int8 weights, also with few rows, bfloat16 ones, attention.
+local narrow = {
+  avx2 = "int8 few", avx2_vnni = "int8 few", avx512_vnni = "int8 few", avx512_bf16 = "int8 few bfloat16 attention",
+  amx = "int8 few bfloat16 attention", neon_dotprod = "int8", neon_bf16 = "int8 bfloat16",
+}
 
--- What the kernels in use multiply in fewer bits: "int8", "both" or nil; "few": rows of int8 and blocks.
+-- Whether the kernels in use do that to `what`.
 local function has(what)
+  local before = heed.get_matmul_precision()
   heed.set_matmul_precision "medium"
-  local kernels = heed.info().kernels
-  local found = narrow[kernels]
-  heed.set_matmul_precision "highest"
-  if what == "few" then return found ~= nil or kernels == "avx2" end
-  return found == "both" or found == what
+  local found = narrow[heed.info().kernels] or ""
+  heed.set_matmul_precision(before)
+  return found:find(what, 1, true) ~= nil
 end
 
 -- The root of the mean square of got - wanted, divided by that of wanted.
@@ -59,8 +62,7 @@ describe("heed.set_matmul_precision", function()
         heed.set_matmul_precision(name)
         local got = layer(x)
         local stored = dtype == "bfloat16" or dtype == "int8"
-        local changes = (stored or name == "medium") and narrow[heed.info().kernels] ~= nil
-          and (dtype == "int8" or narrow[heed.info().kernels] == "both")
+        local changes = (stored or name == "medium") and has(dtype == "int8" and "int8" or "bfloat16")
         assert.is_true(error_of(got, exact) <= (changes and most or 0), name)
         assert.equal(not changes, heed.equal(got, exact), name)
       end
@@ -110,16 +112,54 @@ describe("heed.set_matmul_precision", function()
     end
   end)
 
-  it("computes gradients in float32", function()
+  it("multiplies matrices in bfloat16 with medium, whichever way they are stored", function()
+    local a, b = heed.randn(3, 70, 256), heed.randn(256, 140)
+    local ways = {
+      rows = { a, b }, columns = { a, b:t():contiguous():t() }, transposed = { a.mT:contiguous().mT, b },
+      strided = { a, heed.randn(256, 280):narrow(2, 1, 280):view(256, 140, 2):select(3, 1) },
+      repeated = { a, heed.randn(140):expand(256, 140) }, batched = { a, heed.randn(3, 256, 140) },
+    }
+    for name, way in pairs(ways) do
+      local exact = heed.matmul(way[1], way[2])
+      heed.set_matmul_precision "high"
+      assert.is_true(heed.equal(exact, heed.matmul(way[1], way[2])), name)
+      heed.set_matmul_precision "medium"
+      local got = heed.matmul(way[1], way[2])
+      assert.is_true(error_of(got, exact) <= (has "bfloat16" and 3e-3 or 0), name)
+      assert.equal(not has "bfloat16", heed.equal(got, exact), name)
+      heed.set_num_threads(3)
+      assert.is_true(heed.equal(got, heed.matmul(way[1], way[2])), name)
+      heed.set_num_threads(1)
+      heed.set_matmul_precision "highest"
+    end
+  end)
+
+  it("leaves small products, vectors and integers as they are", function()
+    local a, b = heed.randn(100, 100), heed.randn(100, 100)
+    local whole = heed.arange(0, 40000):view(200, 200)
+    local function products()
+      return { heed.matmul(a, b), heed.matmul(a, b[1]), heed.dot(a[1], b[1]), heed.matmul(whole, whole) }
+    end
+    local exact = products()
+    heed.set_matmul_precision "medium"
+    for i, got in ipairs(products()) do assert.is_true(heed.equal(exact[i], got)) end
+  end)
+
+  it("computes gradients as matmul does: with high in float32", function()
     heed.set_grad_enabled(true)
+    local wide, input = nn.Linear(256, 128), heed.randn(80, 256)
     local function gradient()
-      local input = x:clone():requires_grad_()
-      layer(input):sum():backward()
-      return input.grad
+      local leaf = input:clone():requires_grad_()
+      wide(leaf):square():sum():backward()
+      return leaf.grad
     end
     local wanted = gradient()
-    heed.set_matmul_precision "medium"
+    heed.set_matmul_precision "high"
     assert.is_true(heed.equal(wanted, gradient()))
+    heed.set_matmul_precision "medium"
+    local got = gradient()
+    assert.is_true(error_of(got, wanted) <= (has "bfloat16" and 5e-3 or 0))
+    assert.equal(not has "bfloat16", heed.equal(wanted, got))
     heed.set_grad_enabled(false)
   end)
 
@@ -132,7 +172,7 @@ describe("heed.set_matmul_precision", function()
       for _, name in ipairs { "high", "medium" } do
         heed.set_matmul_precision(name)
         local got = heed.scaled_dot_product_attention(q, k:to(dtype), v:to(dtype), options)
-        local changes = narrow[heed.info().kernels] == "both" and (dtype == "bfloat16" or name == "medium")
+        local changes = has "attention" and (dtype == "bfloat16" or name == "medium")
         heed.set_matmul_precision "highest"
         assert.is_true(error_of(got, exact) <= (changes and 5e-3 or 0), dtype .. " " .. name)
         assert.equal(not changes, heed.equal(got, exact), dtype .. " " .. name)
@@ -153,8 +193,8 @@ describe("heed.set_matmul_precision", function()
         return out
       end
       local exact, got = prefill "highest", prefill "high"
-      assert.is_true(error_of(got, exact) <= (has "bfloat16" and 5e-3 or 0), dtype)
-      assert.equal(not has "bfloat16", heed.equal(got, exact), dtype)
+      assert.is_true(error_of(got, exact) <= (has "attention" and 5e-3 or 0), dtype)
+      assert.equal(not has "attention", heed.equal(got, exact), dtype)
     end
     heed.set_matmul_precision "medium"
     local wanted, steps = mha(tokens), mha:steps(tokens, { ms = 0 })

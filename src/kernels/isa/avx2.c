@@ -1,14 +1,14 @@
-/* The kernels on AVX2 with FMA. */
+/* The kernels on AVX2 with FMA, with integer products. */
 #if defined(__x86_64__)
 
 #include "../scalar/scalar.h"
-#include "avx2_few.h"
+#include "avx2_narrow.h"
 
 #define KERNEL(name) heed__avx2_##name
 #define TABLE        heed__kernels_avx2
 #define NAME         "avx2"
 #include "../vector/table.h"
-#include "x86_end.h"
+#include "target_end.h"
 
 #else
 typedef int heed__no_avx2; /* a file must not be empty */

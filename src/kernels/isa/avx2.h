@@ -15,10 +15,12 @@
 #ifndef V_TARGET /* a table that inherits from this one adds features */
 #define V_TARGET "avx2,fma,f16c"
 #endif
-#include "x86_begin.h"
+#include "target_begin.h"
 
 /* Names that ## composes must differ in each table, because the amalgamation has all of them in one file. */
+#ifndef V_NAME
 #define V_NAME(name) name##_avx2
+#endif
 #define V_LANES      8
 #define V_POWER_BITS 3
 #define V_EXP_BITS   3

@@ -1,12 +1,9 @@
-/* Primitives of reduced_few.h on AVX2: 64 bytes, and 16 sums of four products each, in two vectors.
- * avx512_narrow.h documents them. */
+/* Included by avx2_narrow.h: primitives of reduced_few.h on AVX2: 64 bytes, and 16 sums of four products
+ * each, in two vectors. avx512_narrow.h documents them. */
 #ifndef HEED_ISA_AVX2_FEW_H
 #define HEED_ISA_AVX2_FEW_H
 
-#include "avx2.h"
-
 #define V_FEW
-#define V_BYTE_OFFSET 0
 typedef struct vbytes {
   __m256i a, b;
 } vbytes;
@@ -14,18 +11,6 @@ typedef vbytes vdots;
 typedef struct vparts {
   __m256 a, b;
 } vparts;
-
-static inline void v_store_rounded(int8_t *p, const vfloat x[8]) {
-  /* packing interleaves the halves of vectors */
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  for (int i = 0; i < 2; i++) {
-    const vfloat *const y = x + 4 * i;
-    const __m256i low = _mm256_packs_epi32(_mm256_cvtps_epi32(y[0]), _mm256_cvtps_epi32(y[1]));
-    const __m256i high = _mm256_packs_epi32(_mm256_cvtps_epi32(y[2]), _mm256_cvtps_epi32(y[3]));
-    _mm256_storeu_si256((__m256i *)(void *)(p + 32 * i),
-                        _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order));
-  }
-}
 
 static inline __m256i v_load_32(const void *p) {
   return _mm256_loadu_si256((const __m256i *)p);
@@ -90,9 +75,20 @@ static inline void v_store_dots(int32_t *p, vdots x) {
   _mm256_storeu_si256((__m256i *)(void *)p, x.a);
   _mm256_storeu_si256((__m256i *)(void *)(p + 8), x.b);
 }
-/* sum + Σ x · q of four bytes each; the sums of two products must have 16 bits with sign */
+/* Products of bytes without sign, below 128, with bytes with sign; or of -128…127 with ±127 */
 static inline __m256i v_dot_32(__m256i sum, __m256i x, __m256i q) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, q), _mm256_set1_epi16(1)));
+#if defined(V_CODES)
+  return v_dot_codes(sum, x, q);
+#else
+  return v_dot_bytes(sum, x, q);
+#endif
+}
+static inline __m256i v_dot_32_signed(__m256i sum, __m256i x, __m256i q) {
+#if defined(V_CODES)
+  return v_dot_bytes(sum, x, q);
+#else
+  return v_dot_bytes(sum, _mm256_xor_si256(x, _mm256_set1_epi8((char)0x80)), q);
+#endif
 }
 static inline vdots v_dot(vdots sum, vbytes x, const void *q) {
   const vbytes y = vb_load(q);
@@ -100,8 +96,7 @@ static inline vdots v_dot(vdots sum, vbytes x, const void *q) {
 }
 static inline vdots v_dot_signed(vdots sum, vbytes x, const void *q) {
   const vbytes y = vb_load(q);
-  return (vdots){v_dot_32(sum.a, _mm256_abs_epi8(x.a), _mm256_sign_epi8(y.a, x.a)),
-                 v_dot_32(sum.b, _mm256_abs_epi8(x.b), _mm256_sign_epi8(y.b, x.b))};
+  return (vdots){v_dot_32_signed(sum.a, x.a, y.a), v_dot_32_signed(sum.b, x.b, y.b)};
 }
 static inline vdots v_sum_bytes(const void *q) {
   const __m256i one = _mm256_set1_epi8(1);

@@ -8,7 +8,7 @@
 #define TABLE        heed__kernels_avx512
 #define NAME         "avx512"
 #include "../vector/table.h"
-#include "x86_end.h"
+#include "target_end.h"
 
 #else
 typedef int heed__no_avx512; /* a file must not be empty */

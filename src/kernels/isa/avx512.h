@@ -11,7 +11,7 @@
 #ifndef V_TARGET
 #define V_TARGET "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
 #endif
-#include "x86_begin.h"
+#include "target_begin.h"
 
 #ifndef V_NAME
 #define V_NAME(name) name##_avx512

@@ -18,7 +18,7 @@ HEED__DECLARE_BASE
 HEED__INHERITING_TABLE(heed__kernels_avx512_bf16, "avx512_bf16", .reduced_bytes = reduced_size,
                        .reduced_pack = reduced_pack_rows, .reduced = reduced_multiply,
                        .reduced_attention = fewer_attention, .reduced_attention_scratch = fewer_scratch)
-#include "x86_end.h"
+#include "target_end.h"
 
 #else
 typedef int heed__no_avx512_bf16; /* a file must not be empty */

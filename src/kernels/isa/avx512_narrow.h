@@ -17,14 +17,6 @@ static inline vint v_load_words(const void *p) {
 static inline void v_store_words(void *p, vint x) {
   _mm512_storeu_si512(p, x);
 }
-/* The first n bytes, then zeros; nothing else is read. */
-static inline vint v_load_first_bytes(const void *p, size_t n) {
-  return _mm512_maskz_loadu_epi8(n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0, p);
-}
-/* Bytes -128…127 as 0…255, plus 128 */
-static inline vint v_flip_bytes(vint x) {
-  return _mm512_xor_si512(x, _mm512_set1_epi8((char)0x80));
-}
 /* The 64 integers nearest to x, within ±127 */
 static inline vint v_round_bytes(const vfloat x[4]) {
   __m512i out = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[0])));
@@ -32,29 +24,25 @@ static inline vint v_round_bytes(const vfloat x[4]) {
   out = _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[2])), 2);
   return _mm512_inserti32x4(out, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[3])), 3);
 }
-/* sum + Σ a · b of the four bytes of each lane; a is without sign, b with */
+/* sum + Σ a · b of the four bytes of each lane; a is without sign, b with: a has 128 too much */
+#define V_BYTES_EXCESS 128
 static inline vint v_dot_bytes(vint sum, vint a, vint b) {
   return _mm512_dpbusd_epi32(sum, a, b);
 }
 
 /* ---- Few rows (reduced_few.h): 64 bytes, and 16 sums of four products each ---- */
 
-#define V_BYTE_OFFSET 128 /* added to bytes with sign, so that they have none */
+#define V_FEW
 typedef __m512i vbytes;
 typedef __m512i vdots;
 typedef __m512 vparts;
-
-/* The 64 integers nearest to x, within ±127 */
-static inline void v_store_rounded(int8_t *p, const vfloat x[4]) {
-  _mm512_storeu_si512(p, v_round_bytes(x));
-}
 
 static inline vbytes vb_load(const void *p) {
   return _mm512_loadu_si512(p);
 }
 /* The first n bytes, then zeros; nothing else is read. */
 static inline vbytes vb_load_first(const void *p, size_t n) {
-  return v_load_first_bytes(p, n);
+  return _mm512_maskz_loadu_epi8(n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0, p);
 }
 /* 16 bytes of each */
 static inline vbytes vb_load_four(const uint8_t *const *p, size_t at) {
@@ -88,9 +76,9 @@ static inline vbytes vb_or_bits(vbytes x, const uint8_t *p, int low, int high, i
   const __m512i count = _mm512_setr_epi64(low, low, low, low, high, high, high, high);
   return _mm512_ternarylogic_epi64(x, _mm512_rolv_epi64(y, count), _mm512_set1_epi8((char)bits), 0xf8);
 }
-/* Bytes with sign as v_dot takes them */
+/* Bytes with sign as v_dot_signed takes them: here 128 is added */
 static inline vbytes vb_signed(vbytes x) {
-  return v_flip_bytes(x);
+  return _mm512_xor_si512(x, _mm512_set1_epi8((char)0x80));
 }
 
 static inline vdots v_no_dots(void) {

@@ -14,7 +14,7 @@ HEED__DECLARE_BASE
 
 HEED__INHERITING_TABLE(heed__kernels_avx512_vnni, "avx512_vnni", .reduced_bytes = reduced_size,
                        .reduced_pack = reduced_pack_rows, .reduced = reduced_multiply)
-#include "x86_end.h"
+#include "target_end.h"
 
 #else
 typedef int heed__no_avx512_vnni; /* a file must not be empty */

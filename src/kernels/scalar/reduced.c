@@ -15,6 +15,11 @@ void heed__scalar_reduced_pack(const heed__reduced_task *task) {
 /* Elements first…first + n - 1 of row j of the weight, widened; int8 without its scale. */
 static void widen_weight(const heed__lowp_task *t, size_t j, size_t first, size_t n, float *out) {
   float x[HEED__LARGEST_BLOCK];
+  if (t->w_column) {
+    const float *w = (const float *)t->w + (ptrdiff_t)j + (ptrdiff_t)first * t->w_column;
+    for (size_t p = 0; p < n; p++) out[p] = w[(ptrdiff_t)p * t->w_column];
+    return;
+  }
   const size_t skip = first % (size_t)heed__block_elements(t->dtype);
   const int64_t start = (int64_t)j * t->w_row + (int64_t)(first - skip);
   ptrdiff_t column = 1;

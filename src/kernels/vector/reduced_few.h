@@ -6,17 +6,15 @@
 #ifndef HEED_VECTOR_REDUCED_FEW_H
 #define HEED_VECTOR_REDUCED_FEW_H
 
-#include "widen_blocks.h"
+#include "reduced_round.h"
 
 enum {
-  FEW_BELOW = 8,                        /* fewer rows of x than these */
   FEW_TILE = V_REGISTERS >= 32 ? 4 : 2, /* rows of x in a tile at most */
   FEW_COLUMNS = 4,                      /* rows of the weight whose sums are joined together */
   FEW_DEPTH = 256,     /* elements to a multiple of which rows of x are filled up with zeros */
   FEW_FACTORS = 16,    /* of FEW_DEPTH elements */
   FEW_AHEAD = 6144,    /* prefetch distance in bytes; rows usually follow each other */
   FEW_CHECK = 1 << 18, /* multiply-adds between cancellation checks */
-  FEW_VECTORS = HEED_INT8_BLOCK / V_LANES, /* of a block of x */
 };
 
 /* What a dtype's products need. Codes of small blocks, of which four are a step, are unpacked in halves. */
@@ -32,42 +30,18 @@ V_INLINE int few_offset(const heed_dtype dtype) {
   case HEED_Q5_0: return 16;
   case HEED_Q6_K: return 32;
   case HEED_INT8:
-  case HEED_Q8_0: return V_BYTE_OFFSET;
+  case HEED_Q8_0: return V_BYTES_EXCESS;
   default: return 0;
   }
 }
 
 /* Whether the product is one of these. */
 V_INLINE bool few_goes(const heed__lowp_task *t) {
-  return t->m < FEW_BELOW && t->k >= HEED_INT8_BLOCK && (t->dtype == HEED_INT8 || heed__is_blocked(t->dtype));
+  return t->m < REDUCED_FEW && t->k >= HEED_INT8_BLOCK &&
+         (t->dtype == HEED_INT8 || heed__is_blocked(t->dtype));
 }
 
 /* ---- Packing ---- */
-
-/* Elements p…p + n - 1 of a row as `vectors` or fewer vectors, then zeros. */
-V_INLINE void reduced_load(vfloat *out, const int vectors, const float *row, size_t n) {
-  for (int v = 0; v < vectors; v++) {
-    const size_t first = (size_t)v * V_LANES;
-    out[v] = first + V_LANES <= n ? v_load(row + first)
-             : first < n          ? v_load_masked(row + first, v_first(n - first))
-                                  : v_zero();
-  }
-}
-
-/* x = a block of a row, n elements, multiplied so that the nearest integers are its bytes; returns their
- * scale. */
-V_INLINE float reduced_scale(vfloat x[FEW_VECTORS], const float *row, size_t n) {
-  reduced_load(x, FEW_VECTORS, row, n);
-  vfloat most = v_abs(x[0]), zero = v_mul(x[0], v_zero());
-  for (int v = 1; v < FEW_VECTORS; v++) {
-    most = v_max(most, v_abs(x[v]));
-    zero = v_fma(x[v], v_zero(), zero);
-  }
-  const bool finite = v_mask_bits(v_isnan(zero)) == 0;
-  const float a = v_highest(most), inverse = finite && a >= 0x1p-100f ? 127.0f / a : 0.0f;
-  for (int v = 0; v < FEW_VECTORS; v++) x[v] = inverse == 0.0f ? v_zero() : v_mul(x[v], v_set(inverse));
-  return finite ? a * (1.0f / 127.0f) : NAN;
-}
 
 static size_t few_depth(const heed__lowp_task *t) {
   return (t->k + FEW_DEPTH - 1) / FEW_DEPTH * FEW_DEPTH;
@@ -97,9 +71,10 @@ static void few_round(const heed__lowp_task *t, const float *x, size_t p, few_st
   for (size_t i = 0; i < 2; i++) {
     const size_t first = p + i * HEED_INT8_BLOCK,
                  n = first < t->k ? heed__min_size(t->k - first, HEED_INT8_BLOCK) : 0;
-    vfloat block[FEW_VECTORS];
-    out->scale[i] = reduced_scale(block, x + first, n);
-    v_store_rounded(q + i * HEED_INT8_BLOCK, block);
+    vint line[REDUCED_PARTS];
+    reduced_round_bytes(line, x + first, n, &out->scale[i]);
+    for (size_t v = 0; v < REDUCED_PARTS; v++)
+      v_store_words(q + i * HEED_INT8_BLOCK + v * REDUCED_WIDE, line[v]);
   }
   for (size_t i = 0; i < 8; i++)
     memcpy(out->q + 16 * i, q + 16 * (halves ? small[i] : pairs ? large[i] : i), 16);

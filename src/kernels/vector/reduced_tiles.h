@@ -10,10 +10,10 @@ enum { REDUCED_PART = 2048 }; /* words of the depth whose panel stays in the nea
 static __attribute__((noinline)) void reduced_halves_pair(const reduced_step *s, size_t row, size_t vector,
                                                           bool more_rows, bool more_vectors) {
   const size_t stride = REDUCED_ROWS * sizeof(float);
-  const char *w = s->w + (s->from / REDUCED_LANES * REDUCED_GROUP + row) * REDUCED_LINE;
+  const char *w = s->w + (s->from / REDUCED_WORDS * REDUCED_GROUP + row) * REDUCED_LINE;
   const char *x = s->x + vector * s->f->vector + s->from * REDUCED_LINE;
-  float *sum = s->sum + row * REDUCED_ROWS + vector * REDUCED_LANES;
-  const size_t below = more_rows ? 16 * REDUCED_ROWS : 0, beside = more_vectors ? REDUCED_LANES : 0;
+  float *sum = s->sum + row * REDUCED_ROWS + vector * REDUCED_WORDS;
+  const size_t below = more_rows ? 16 * REDUCED_ROWS : 0, beside = more_vectors ? REDUCED_WORDS : 0;
   if (s->from == 0) {
     V_TILE_ZERO(0);
     V_TILE_ZERO(1);
@@ -26,7 +26,7 @@ static __attribute__((noinline)) void reduced_halves_pair(const reduced_step *s,
     V_TILE_LOAD(3, sum + below + beside, stride);
   }
   const char *w2 = w + (more_rows ? 16 * REDUCED_LINE : 0), *x2 = x + (more_vectors ? s->f->vector : 0);
-  for (size_t word = s->from; word < s->to; word += REDUCED_LANES) {
+  for (size_t word = s->from; word < s->to; word += REDUCED_WORDS) {
     V_TILE_LOAD(4, w, REDUCED_LINE);
     V_TILE_LOAD(6, x, REDUCED_LINE);
     V_TILE_HALVES(0, 4, 6);
@@ -41,8 +41,8 @@ static __attribute__((noinline)) void reduced_halves_pair(const reduced_step *s,
     }
     w += REDUCED_GROUP * REDUCED_LINE;
     w2 += REDUCED_GROUP * REDUCED_LINE;
-    x += REDUCED_LANES * REDUCED_LINE;
-    x2 += REDUCED_LANES * REDUCED_LINE;
+    x += REDUCED_WORDS * REDUCED_LINE;
+    x2 += REDUCED_WORDS * REDUCED_LINE;
   }
   if (more_rows && more_vectors) V_TILE_STORE(3, sum + below + beside, stride);
   if (more_rows) V_TILE_STORE(2, sum + below, stride);
@@ -57,7 +57,7 @@ V_INLINE void reduced_add_block(float *sum, const int32_t *part, const char *sid
   const vint start = v_load_words(side + f->blocks * REDUCED_LINE);
   V_UNROLL
   for (size_t r = 0; r < 16; r++) {
-    const vint whole = v_add_int(v_load_words(part + r * REDUCED_LANES), start);
+    const vint whole = v_add_int(v_load_words(part + r * REDUCED_WORDS), start);
     float *to = sum + r * REDUCED_ROWS;
     v_store(to, v_fma(v_mul(v_to_float(whole), factor), v_set(scale[r * f->groups]), v_load(to)));
   }
@@ -65,10 +65,10 @@ V_INLINE void reduced_add_block(float *sum, const int32_t *part, const char *sid
 
 /* 16 rows of w with 1 to 4 vectors of x. The sums of a block leave the tiles while the next is multiplied. */
 static __attribute__((noinline)) void reduced_bytes_row(const reduced_step *s, size_t row, size_t vectors) {
-  _Alignas(HEED__ALIGNMENT) int32_t part[REDUCED_VECTORS][16 * REDUCED_LANES];
+  _Alignas(HEED__ALIGNMENT) int32_t part[REDUCED_VECTORS][16 * REDUCED_WORDS];
   const reduced_form *f = s->f;
-  for (size_t block = s->from / REDUCED_LANES; block < s->to / REDUCED_LANES; block++) {
-    const char *x = s->x + block * REDUCED_LANES * REDUCED_LINE;
+  for (size_t block = s->from / REDUCED_WORDS; block < s->to / REDUCED_WORDS; block++) {
+    const char *x = s->x + block * REDUCED_WORDS * REDUCED_LINE;
     const char *side = s->x + (f->depth + block) * REDUCED_LINE;
     const float *scale = s->scale + row * f->groups + block;
     float *sum = s->sum + row * REDUCED_ROWS;
@@ -86,7 +86,7 @@ static __attribute__((noinline)) void reduced_bytes_row(const reduced_step *s, s
     REDUCED_BLOCK(3)
 #undef REDUCED_BLOCK
     for (size_t v = 0; v < vectors; v++)
-      reduced_add_block(sum + v * REDUCED_LANES, part[v], side + v * f->vector, f, scale);
+      reduced_add_block(sum + v * REDUCED_WORDS, part[v], side + v * f->vector, f, scale);
   }
 }
 

@@ -1,4 +1,4 @@
-/* The end of what x86_begin.h began. */
+/* The end of what target_begin.h began. */
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

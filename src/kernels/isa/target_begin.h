@@ -1,5 +1,5 @@
-/* Functions from here to x86_end.h are compiled for processors with the features V_TARGET, whatever the flags
- * of the compiler. */
+/* Functions from here to target_end.h are compiled for processors with the features V_TARGET, whatever the
+ * flags of the compiler. */
 #define V_TARGET_PRAGMA_(text) _Pragma(#text)
 #define V_TARGET_PRAGMA(text)  V_TARGET_PRAGMA_(text)
 #if defined(__clang__)
