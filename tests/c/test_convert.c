@@ -2,6 +2,7 @@
  * uses it where it can. */
 #define _DEFAULT_SOURCE /* mmap */
 
+#include "block_weights.h"
 #include "guarded.h"
 #include "tables.h"
 
@@ -138,6 +139,26 @@ static void check_pair(const heed__kernels *k, heed_dtype to, heed_dtype from, s
   unguard(out);
 }
 
+/* Products of a block's small integers and its scales are exact, so that every table rounds once. */
+static void blocks_are_widened_to_the_numbers_of_the_scalar_table(void **state) {
+  enum { N = 768 };
+  const heed__kernels *k;
+  (void)state;
+  for (int table = 0; (k = table_at(table)); table++)
+    for (heed_dtype from = HEED_Q4_0; from <= HEED_Q6_K; from++)
+      for (int at_end = 0; at_end < 2; at_end++) {
+        const size_t bytes = (size_t)heed__row_bytes(from, N);
+        const guarded in = guard_bytes(bytes, at_end), out = guard_bytes(N * sizeof(float), at_end);
+        float wanted[N];
+        fill_blocks(from, in.data, bytes, 5);
+        k->convert(HEED_FLOAT32, out.data, from, in.data, N);
+        heed__kernels_scalar.convert(HEED_FLOAT32, wanted, from, in.data, N);
+        for (size_t i = 0; i < N; i++) assert_true(((const float *)out.data)[i] == wanted[i]);
+        unguard(in);
+        unguard(out);
+      }
+}
+
 static void every_pair_has_the_bits_of_the_scalar_table(void **state) {
   const heed__kernels *k;
   (void)state;
@@ -237,6 +258,7 @@ int main(void) {
       cmocka_unit_test(every_half_survives_a_round_trip),
       cmocka_unit_test(int8_truncates_and_saturates),
       cmocka_unit_test(every_pair_has_the_bits_of_the_scalar_table),
+      cmocka_unit_test(blocks_are_widened_to_the_numbers_of_the_scalar_table),
       cmocka_unit_test(layouts_do_not_change_conversions_in_all_tables),
       cmocka_unit_test(int64_truncates_and_saturates_in_all_tables),
   };

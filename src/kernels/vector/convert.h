@@ -2,7 +2,7 @@
 #ifndef HEED_VECTOR_CONVERT_H
 #define HEED_VECTOR_CONVERT_H
 
-#include "widen.h"
+#include "widen_blocks.h"
 
 /* x rounded to the nearest bfloat16, ties to even, as in core/convert.h; x + x makes nan quiet. */
 V_INLINE void store_bfloat16(uint16_t *p, vfloat x) {
@@ -31,11 +31,28 @@ V_INLINE void convert_vectors(const heed_dtype to, void *out, const heed_dtype f
   }
 }
 
-V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
-  BY_DTYPE(from, convert_vectors(to, out, type, x, n))
+V_INLINE void convert_to(const heed_dtype to, void *out, heed_dtype from, const void *x,
+                         size_t n){BY_DTYPE(from, convert_vectors(to, out, type, x, n))}
+
+V_INLINE void convert_blocks(const heed_dtype from, float *out, const uint8_t *x, size_t n) {
+  const size_t elements = (size_t)heed__block_elements(from);
+  for (size_t i = 0; i < n; i += elements, x += heed__block_bytes(from)) {
+    for (size_t p = 0; p < elements; p += V_LANES)
+      v_store(out + i + p, blocks_vector(from, x, p / BLOCKS_GROUP, p % BLOCKS_GROUP));
+  }
 }
 
 void KERNEL(convert)(heed_dtype to, void *out, heed_dtype from, const void *x, size_t n) {
+  if (to == HEED_FLOAT32 && heed__is_blocked(from)) {
+#define X(dtype, ...)                                                                                        \
+  case HEED_##dtype: convert_blocks(HEED_##dtype, out, x, n); break;
+    switch (from) {
+      HEED_BLOCK_DTYPE_LIST(X)
+    default: break;
+    }
+#undef X
+    return;
+  }
   if (n < V_LANES || heed__is_blocked(from)) {
     heed__scalar_convert(to, out, from, x, n);
     return;
