@@ -51,7 +51,7 @@ $(OBJ)/src/io/%.o: PART_CFLAGS = $(IO_CFLAGS) $(FUZZ_CFLAGS)
 $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
 $(OBJ)/src/cli/%.o: PART_CFLAGS = $(LUA_CFLAGS) $(EDIT_CFLAGS) -I$(BUILD)
 $(OBJ)/tests/c/%.o: PART_CFLAGS = $(TEST_CFLAGS) $(LUA_CFLAGS) -I$(BUILD)
-$(OBJ)/tests/fuzz/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
+$(OBJ)/tests/fuzz/%.o: PART_CFLAGS = $(FUZZ_CFLAGS) $(LUA_CFLAGS)
 $(OBJ)/scripts/bench/%.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
 $(OBJ)/scripts/bench/probes.o: PART_CFLAGS = -ffp-contract=fast # measures multiply-adds
 $(OBJ)/scripts/examples/%.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)

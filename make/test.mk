@@ -50,7 +50,8 @@ valgrind: needs = build test valgrind
 run-valgrind: tests
 	@scripts/dev/run_valgrind.sh $(BUILD)
 
-# libFuzzer comes with clang. The binding is not needed; the kernels have no sanitizers here: clang would take minutes.
+# libFuzzer comes with clang. Templates alone need the binding; the kernels have no sanitizers here: clang would take
+# minutes.
 ## tries randomly damaged files with libFuzzer
 fuzz: needs = build fuzz
 fuzz: settings = BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g' \
@@ -58,8 +59,10 @@ fuzz: settings = BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g' 
 ## seconds for each fuzzer
 FUZZ_SECONDS ?= 20
 comma := ,
+$(BUILD)/fuzz_templates: $(call objects,$(BINDING))
+$(BUILD)/fuzz_templates: private FUZZ_LIBS := $(LUA_LIBS)
 $(BUILD)/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(call objects,$(ENGINE))
-	$(call say,LINK,$(call link,-fsanitize=fuzzer$(comma)address$(comma)undefined))
+	$(call say,LINK,$(call link,-fsanitize=fuzzer$(comma)address$(comma)undefined,$(FUZZ_LIBS)))
 run-fuzz: $(FUZZERS:tests/fuzz/%.c=$(BUILD)/%)
 	@scripts/dev/run_fuzz.sh $(BUILD) $(FUZZ_SECONDS) $(notdir $^)
 
@@ -107,6 +110,12 @@ $(BUILD)/%-venv/made:
 	@$(@D)/bin/pip install --quiet --disable-pip-version-check $(wheels)
 	@touch $@
 
+## compares small decoders with llama.cpp, which is built from PyPI's source in some ten minutes
+test-llama-cpp: needs = build files
+run-llama-cpp: $(BUILD)/heed $(BUILD)/llama-venv/made
+	@$(BUILD)/llama-venv/bin/python scripts/dev/check_llama_cpp.py $(BUILD)/heed
+$(BUILD)/llama-venv/made: wheels = llama-cpp-python numpy
+
 ## compares tokenizers with Hugging Face's on 20,000 lines
 test-tokenizers: needs = build files
 run-tokenizers: $(BUILD)/heed $(BUILD)/tokenizers-venv/made
@@ -143,6 +152,6 @@ nightly: model
 	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files \
-  test-tokenizers test-hosts test-browser
+  test-llama-cpp test-tokenizers test-hosts test-browser
 .PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
-  run-tokenizers run-browser model texts nightly
+  run-llama-cpp run-tokenizers run-browser model texts nightly

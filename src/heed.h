@@ -205,9 +205,10 @@ typedef enum heed_matmul_precision {
   HEED_MATMUL_PRECISION_LIST(X)
 #undef X
 } heed_matmul_precision;
-/** A processor without the instructions computes as with HIGHEST, and so does any for fewer than 8 rows.
- * Results do not depend on the number of threads. Except with MEDIUM, gradients are computed in float32. On
- * Linux the process is permitted to use AMX where the processor has it. Errors: ARGUMENT. */
+/** A processor without the instructions computes as with HIGHEST. Fewer than 8 rows: int8 and blocked weights
+ * are multiplied as integers, x rounded to 8 bits, others as with HIGHEST. Results do not depend on the
+ * number of threads. Except with MEDIUM, gradients are computed in float32. On Linux the process is permitted
+ * to use AMX where the processor has it. Errors: ARGUMENT. */
 HEED_CALL heed_set_matmul_precision(heed_context *ctx, heed_matmul_precision precision);
 HEED_API heed_matmul_precision heed_get_matmul_precision(const heed_context *ctx);
 
@@ -1220,8 +1221,10 @@ typedef enum heed_rope_scaling {
   HEED_ROPE_LINEAR, /* positions divided by factor. arXiv:2306.15595 */
   HEED_ROPE_NTK,    /* base · factor^(d / (d - 2)) */
   HEED_ROPE_YARN,   /* arXiv:2309.00071; beta_fast, beta_slow, attention_factor */
-  HEED_ROPE_LLAMA3  /* low_freq_factor, high_freq_factor */
+  HEED_ROPE_LLAMA3, /* low_freq_factor, high_freq_factor */
+  HEED_ROPE_FACTORS /* factors, attention_factor: Phi-3's longrope, for example. arXiv:2402.13753 */
 } heed_rope_scaling;
+#define HEED_ROPE_PAIRS 256 /* the most pairs of HEED_ROPE_FACTORS */
 
 /* Initialise it with heed_rope_config_init. The comments give the defaults. */
 typedef struct heed_rope_config {
@@ -1230,10 +1233,12 @@ typedef struct heed_rope_config {
   bool interleaved; /* false. Pairs (1, 2), (3, 4)…; otherwise (1, d/2 + 1), (2, d/2 + 2)… */
   int64_t dims;     /* 0. The number of rotated elements at the beginning of each head, even; 0: all */
   heed_rope_scaling scaling;
-  double factor;                                 /* 1 */
-  int64_t original_context_length;               /* YaRN, Llama 3: the context length of the training */
-  double beta_fast, beta_slow, attention_factor; /* YaRN: 32, 1, and 0 for 0.1 · ln(factor) + 1 */
-  double low_freq_factor, high_freq_factor;      /* Llama 3: 1, 4 */
+  double factor;                   /* 1 */
+  int64_t original_context_length; /* YaRN, Llama 3: the context length of the training */
+  double beta_fast, beta_slow;     /* YaRN: 32, 1 */
+  double attention_factor;         /* of the results. YaRN: 0 for 0.1 · ln(factor) + 1; factors: 0 for 1 */
+  double low_freq_factor, high_freq_factor; /* Llama 3: 1, 4 */
+  float factors[HEED_ROPE_PAIRS]; /* one for each pair, by which its angles are divided; the others are 0 */
 } heed_rope_config;
 /** Sets the defaults; size is sizeof *config. */
 HEED_API void heed_rope_config_init(heed_rope_config *config, size_t size);
@@ -1395,7 +1400,8 @@ HEED_CALL heed_kv_cache_save(heed_kv_cache *cache, const char *path);
  * not be truncated. Errors: FILE (missing, damaged, of another version, of a module with other sizes, window,
  * positions or weights), ARGUMENT, MEMORY. */
 HEED_CALL heed_kv_cache_load(heed_module *m, const char *path, heed_kv_cache **out);
-/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. */
+/** The same for `count` layers of a model in one file: caches [count], modules [count], out [count]. The file
+ * recognises the key and value projections of each layer, not what computes the layer's input. */
 HEED_CALL heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
                               heed_kv_cache *const *caches);
 HEED_CALL heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count, heed_module *const *modules,
@@ -1548,11 +1554,13 @@ typedef heed_status heed_hook_function(void *user, heed_module *m, heed_attentio
  * softmax_dim refuse it. Errors: ARGUMENT. */
 HEED_CALL heed_attention_set_hook(heed_module *m, unsigned points, heed_hook_function *hook, void *user);
 
-/** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16
- * or INT8. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter weight_scale after each,
- * and leaves embeddings unchanged. All other parameters, inputs, results and sums remain float32. Weights
- * that share one tensor still do afterwards. All weights change or, after an error, none. Errors: DTYPE,
- * ARGUMENT (nan or inf, for INT8), MEMORY. */
+/** Converts the weights of all Linear and Embedding modules in m and its parts to FLOAT32, BFLOAT16, FLOAT16,
+ * INT8 or a blocked dtype. INT8 converts Linear weights as heed_quantize_int8 does, adds a parameter
+ * weight_scale after each, and leaves embeddings unchanged. Rows that are not whole blocks of 256 become Q5_0
+ * instead of Q4_K, Q5_1 instead of Q5_K and Q8_0 instead of Q6_K, and are unchanged where 32 does not divide
+ * them. All other parameters, inputs, results and sums remain float32. Weights that share one tensor still do
+ * afterwards. All weights change or, after an error, none. Errors: DTYPE, SHAPE (no weight has whole blocks),
+ * ARGUMENT (nan or inf, for INT8; beyond float16, for blocks), MEMORY. */
 HEED_CALL heed_module_to(heed_module *m, heed_dtype dtype);
 
 /** A setting by name ("in_features", "p", "num_heads"…); false if the module has none of that name. */

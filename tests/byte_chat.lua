@@ -40,12 +40,13 @@ function M.write_tokenizer(folder)
     quoted(support.read "tests/chat_templates/chatml.jinja")))
 end
 
---- Writes the model and the tokenizer.
-function M.write(folder, context)
+--- Writes the model and the tokenizer. `window`: of a Mistral; nil: none.
+function M.write(folder, context, window)
   require("heed").manual_seed(1)
   local model = Llama {
     vocab_size = 258, hidden_size = 16, intermediate_size = 24, num_hidden_layers = 2, num_attention_heads = 2,
-    max_position_embeddings = context, tie_word_embeddings = true,
+    max_position_embeddings = context, tie_word_embeddings = true, sliding_window = window,
+    model_type = window and "mistral" or nil,
   }
   assert(model:save_pretrained(folder))
   M.write_tokenizer(folder)

@@ -4,7 +4,8 @@ local heed = require "heed"
 
 local M = { top = "tests/golden/" }
 M.classes = {}
-for _, name in ipairs { "gpt2", "llama", "qwen2", "qwen3", "gemma3", "phi3", "smollm3" } do
+for _, name in ipairs { "gpt2", "llama", "qwen2", "qwen3", "gemma3", "phi3", "smollm3", "mixtral",
+  "qwen3_moe" } do
   M.classes[name] = require("heed.models." .. name)
 end
 
@@ -13,7 +14,10 @@ M.golden = {}
 for _, case in ipairs(dofile(M.top .. "decoders.lua")) do M.golden[case.name] = case end
 M.variants = dofile(M.top .. "decoder_variants.lua")
 
-function M.class_of(name) return M.classes[name:match "^[^_]*"] or M.classes.llama end
+function M.class_of(name)
+  if name:find "^qwen3_moe" then return M.classes.qwen3_moe end
+  return M.classes[name:match "^[^_]*"] or M.classes.llama
+end
 
 function M.load(name) return assert(M.classes[name].load(M.top .. M.golden[name].file, M.golden[name].config)) end
 

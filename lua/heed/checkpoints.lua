@@ -63,7 +63,7 @@ local function add_number(to, n)
     return emit(to, ('{"$number":"%s"}'):format(n ~= n and "nan" or n > 0 and "inf" or n < 0 and "-inf" or "-0"))
   end
   local whole = n % 1 == 0 and n >= -EXACT and n <= EXACT
-  if compat.is_integer(n) then
+  if compat.has_integer_type(n) then
     return emit(to, whole and ("%.0f"):format(n) or ('{"$integer":"%d"}'):format(n))
   end
   local text = ("%.15g"):format(n)

@@ -17,10 +17,16 @@ end
 
 local math_type = math.type -- luacheck: ignore 143
 
---- Whether a value is an integer. Before 5.3 this is a float with an integral value of at most 2^53 in magnitude.
+--- Whether a value is an integer, or a float with an integral value of at most 2^53 in magnitude.
 function compat.is_integer(value)
-  if math_type then return math_type(value) == "integer" end
+  if math_type and math_type(value) == "integer" then return true end
   return type(value) == "number" and value % 1 == 0 and value >= -2 ^ 53 and value <= 2 ^ 53
+end
+
+--- Whether a number is of Lua's own integer type, or before 5.3, which has none, whole.
+function compat.has_integer_type(number)
+  if math_type then return math_type(number) == "integer" end
+  return compat.is_integer(number)
 end
 
 --- a / b rounded down, as an integer.

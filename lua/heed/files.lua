@@ -47,7 +47,7 @@ local function contents_of(what, path)
       E.reject("save", "a name", name, "a string%s", list and ", as in {x = x, y = y}" or "")
     end
     if not E.is_tensor(value) then
-      local other = type(value) ~= "userdata" and not path:find "%.safetensors$"
+      local other = type(value) ~= "userdata" and files.format(path, true) ~= ".safetensors"
       E.reject("save", ("'%s'"):format(name), value, "a tensor%s",
         other and "; a .safetensors file can hold other values, too" or "")
     end
@@ -86,7 +86,7 @@ local OPTIONS = { "metadata" }
 
 --- Whether a table is saved as a checkpoint: the path's format is .safetensors, and not all values are tensors.
 local function is_checkpoint(path, what)
-  if not path:find "%.safetensors$" or state_dict.is_state_dict(what) then return false end
+  if files.format(path, true) ~= ".safetensors" or state_dict.is_state_dict(what) then return false end
   local others = false
   for name, value in next, what do
     if type(name) ~= "string" then return false end
@@ -111,7 +111,7 @@ function M.save(path, what, ...)
       or E.object_name(what) and "; give it in a table, such as {optimizer = optimizer}" or ""
     E.reject("save", "what", what, "a tensor or a table of tensors%s", fix)
   end
-  if path:find "%.gguf$" then
+  if files.format(path, true) == ".gguf" then
     local names, tensors = contents_of(what, path)
     return files.save(path, names, tensors, gguf.encode(metadata), true)
   end

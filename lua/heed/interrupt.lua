@@ -12,13 +12,13 @@ local interrupt = {}
 local function never() return false end
 
 --- hold(f, ...): f(pressed, ...), during which the first Ctrl-C only makes pressed() true. The second one interrupts as
---- it does without hold.
+--- it does without hold. A hold within another one holds one more, as while a script saves after the first.
 function interrupt.hold(f, ...)
   E.check_type(f, "function", "hold", "f")
   if not command then return f(never, ...) end
-  local before = command.hold(true)
+  local before, earlier = command.hold()
   local results = compat.pack(pcall(f, command.pressed, ...))
-  command.hold(before)
+  command.resume(before, earlier)
   if not results[1] then error(results[2], 0) end
   return compat.unpack(results, 2, results.n)
 end

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Exchanges files with safetensors, numpy and gguf: heed loads the files that they write and saves them again, and they
-read the result. If safetensors refuses a file with a few changed bytes, heed must refuse it too. Ends with
-"N passed, N failed".
+read the result. If safetensors refuses a file with a few changed bytes, heed must refuse it too. GGUF files of models
+that heed saves must have the fields, types and names that llama.cpp reads. Ends with "N passed, N failed".
 
     python3 scripts/dev/check_files.py build/heed [SEED [MUTATIONS]]
 """
+import json
 import random
 import subprocess
 import sys
@@ -57,6 +58,33 @@ def converted(kind, data):
     before, after = AFTER[kind]
     with np.errstate(all="ignore"):  # numbers that float32 cannot represent
         return np.frombuffer(data, before).astype(after).tobytes()
+
+
+# The types of the fields of models, for which llama.cpp (src/llama-model-loader.cpp) accepts no other, without the name
+# of the architecture.
+UINT32, FLOAT32 = [gguf.GGUFValueType.UINT32], [gguf.GGUFValueType.FLOAT32]
+STRING, BOOL, ARRAY = [gguf.GGUFValueType.STRING], [gguf.GGUFValueType.BOOL], [gguf.GGUFValueType.ARRAY]
+FIELDS = {
+    "general.architecture": STRING, "general.file_type": UINT32, "general.quantization_version": UINT32,
+    "general.name": STRING, "block_count": UINT32, "context_length": UINT32, "embedding_length": UINT32,
+    "feed_forward_length": UINT32, "vocab_size": UINT32, "attention.head_count": UINT32,
+    "attention.head_count_kv": UINT32, "attention.key_length": UINT32, "attention.value_length": UINT32,
+    "attention.sliding_window": UINT32, "attention.layer_norm_rms_epsilon": FLOAT32, "rope.dimension_count": UINT32,
+    "rope.freq_base": FLOAT32, "rope.scaling.type": STRING, "rope.scaling.factor": FLOAT32,
+    "rope.scaling.attn_factor": FLOAT32, "rope.scaling.original_context_length": UINT32,
+    "tokenizer.chat_template": STRING, "tokenizer.ggml.model": STRING, "tokenizer.ggml.pre": STRING,
+    "tokenizer.ggml.bos_token_id": UINT32, "tokenizer.ggml.eos_token_id": UINT32,
+    "tokenizer.ggml.unknown_token_id": UINT32, "tokenizer.ggml.padding_token_id": UINT32,
+    "tokenizer.ggml.add_bos_token": BOOL, "tokenizer.ggml.tokens": ARRAY + STRING,
+    "tokenizer.ggml.merges": ARRAY + STRING, "tokenizer.ggml.token_type": ARRAY + [gguf.GGUFValueType.INT32],
+    "tokenizer.ggml.scores": ARRAY + FLOAT32,
+}
+# Fields of config.json for keys of every architecture.
+SETTINGS = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings",
+            "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size",
+            "attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads",
+            "attention.layer_norm_rms_epsilon": "rms_norm_eps"}
+MODELS = ["llama", "llama_linear", "llama_tied", "llama_yarn", "mistral", "phi3", "phi3_partial", "qwen2", "qwen3"]
 
 
 class Stream:
@@ -221,6 +249,76 @@ class Check:
                      for t in reader.tensors}
             self.expect(f"the tensors {sorted(tensors)}", found == tensors)
 
+    # ---- models ----
+
+    def save_models(self, rows):
+        """Saves models, rows of source, target and dtype, from one process."""
+        lines = "".join(f"{source}\t{target}\t{dtype}\n" for source, target, dtype in rows)
+        done = subprocess.run([self.runner, "scripts/dev/save_models.lua"], input=lines.encode(), capture_output=True,
+                              check=False)
+        answers = done.stdout.decode(errors="replace").splitlines()
+        self.expect(f"heed saves {len(rows)} models: {answers} {done.stderr.decode()}", answers == ["ok"] * len(rows))
+
+    def fields_of(self, path):
+        """The fields of a model's file by name without the architecture, and the names of its tensors, both checked."""
+        reader = gguf.GGUFReader(path)
+        name = reader.fields["general.architecture"].contents()
+        arch = next(each for each, text in gguf.MODEL_ARCH_NAMES.items() if text == name)
+        fields = {key.removeprefix(name + "."): field for key, field in reader.fields.items()
+                  if not key.startswith("GGUF.")}
+        for key, field in fields.items():
+            self.expect(f"{path}: {key} has the types {field.types}", list(field.types) == FIELDS.get(key))
+        layers = range(fields["block_count"].contents())
+        known = {gguf.TENSOR_NAMES[kind].format(bid=i) + end for kind in gguf.MODEL_TENSORS[arch]
+                 for i in layers for end in (".weight", ".bias")}
+        for tensor in reader.tensors:
+            self.expect(f"{path}: {name} has no tensor {tensor.name}", tensor.name in known)
+        return reader, fields
+
+    def models(self):
+        """The files have the types, the names and the values that llama.cpp reads."""
+        folder = Path("tests/golden/decoders")
+        rows = [(folder / name, self.folder / f"{name}{dtype}.gguf", dtype)
+                for name in MODELS for dtype in ("", "q8_0")]
+        self.save_models(rows)
+        for source, target, _ in rows:
+            config = json.loads((source / "config.json").read_text())
+            reader, fields = self.fields_of(target)
+            for key, setting in SETTINGS.items():
+                found, wanted = fields[key].contents(), config[setting]
+                self.expect(f"{target}: {key} is {found}, not {wanted}", np.float32(found) == np.float32(wanted))
+            with safe_open(source / "model.safetensors", framework="np") as file:
+                wanted = file.get_tensor("model.embed_tokens.weight").astype("<f4")
+            tensor = next(each for each in reader.tensors if each.name == "token_embd.weight")
+            found = gguf.dequantize(tensor.data, tensor.tensor_type).reshape(wanted.shape)
+            self.expect(f"{target}: the embeddings", np.abs(found - wanted).max() <= np.abs(wanted).max() / 127)
+
+    def tokenizers(self):
+        """A model's file keeps the tokenizer of the file that it came from, with all types."""
+        rows = [(Path("tests/golden/decoders/llama"), self.folder / "bare.gguf", "")]
+        self.save_models(rows)
+        bare = gguf.GGUFReader(rows[0][1])
+        for name in ("smollm", "bpe"):
+            source, target = self.folder / f"with_{name}.gguf", self.folder / f"again_{name}.gguf"
+            writer = gguf.GGUFWriter(source, "llama")
+            tokens = gguf.GGUFReader(f"tests/golden/tokenizers/{name}.gguf")
+            for key, field in [*bare.fields.items(), *tokens.fields.items()]:
+                if key.startswith(("llama.", "tokenizer.")):
+                    writer.add_key_value(key, field.contents(), field.types[0],
+                                         sub_type=field.types[1] if len(field.types) > 1 else None)
+            for tensor in bare.tensors:
+                writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
+            self.save_models([(source, target, "q8_0")])
+            _, fields = self.fields_of(target)
+            for key, field in tokens.fields.items():
+                if key.startswith("tokenizer."):
+                    found = fields[key]
+                    self.expect(f"{name}: {key}", found.types == field.types and found.contents() == field.contents())
+
     # ---- numpy ----
 
     def arrays(self):
@@ -290,6 +388,8 @@ def main(runner, seed=1, mutations=3000):
         check.safetensors(100)
         check.mutations(int(mutations))
         check.gguf(100)
+        check.models()
+        check.tokenizers()
         check.numpy()
         check.many()
         print(f"{check.passed} passed, {check.failed} failed")

@@ -32,14 +32,15 @@ TEXTS = ["Is there a train to the sea?", "who pays for repairs", "Caf\u00e9 \u26
 
 
 class Server:
-    def __init__(self, folder, model=TINY, lines=EXAMPLE / "lines.txt", workers=0, example=EXAMPLE):
+    def __init__(self, folder, model=TINY, lines=EXAMPLE / "lines.txt", workers=0, example=EXAMPLE,
+                 chat_model=TINY):
         self.log = Path(folder, "log")
         with socket.socket() as probe:  # finds a free port
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("LUA_", "HEED_"))}
         environment.update(PORT=str(self.port), WORKERS=str(workers), HEED_MODEL=str(model), HEED_LINES=str(lines),
-                           LUA_CPATH=f"{BUILD}/?.so;;", OPENBLAS_NUM_THREADS="1")
+                           HEED_CHAT_MODEL=str(chat_model), LUA_CPATH=f"{BUILD}/?.so;;", OPENBLAS_NUM_THREADS="1")
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([LIGHTTPD, "-D", "-f", str(Path(example, "lighttpd.conf"))], cwd="/",
                                             env=environment, stdout=log, stderr=log,
@@ -235,6 +236,66 @@ class Lighttpd(unittest.TestCase):
             shutil.copytree(TINY, model)
             self.assertEqual(200, server.similar("a")[0])
             self.assertTrue(server.stop())
+
+    def chat_model(self):
+        model = Path(self.folder.name, "chat model")
+        model.mkdir()
+        subprocess.run([BUILD / "heed", "-e", f'require("tests.byte_chat").write("{model}", 1024)'], check=True, cwd=TOP,
+                       env={**os.environ, "LUA_PATH": "?.lua;;"})
+        return model
+
+    def hear(self, server, target):
+        """The chat and the whole text of its answer."""
+        pieces = []
+        while True:
+            status, _, body = server.ask(target)
+            self.assertEqual(200, status, body)
+            answer = json.loads(body)
+            self.assertEqual(["chat", "text", "done"], list(answer))
+            pieces.append(answer["text"])
+            if answer["done"]:
+                return answer["chat"], "".join(pieces)
+            target = "/chat?chat=" + answer["chat"]
+
+    def test_chats_in_slices(self):
+        with self.server(chat_model=self.chat_model()) as server:
+            chat, text = self.hear(server, "/chat?text=Hello")
+            self.assertRegex(chat, "^[0-9a-f]{32}$")
+            self.assertEqual((chat, ""), self.hear(server, "/chat?chat=" + chat))  # all was said
+            other, _ = self.hear(server, "/chat?text=Hello")
+            self.assertNotEqual(chat, other)
+            self.assertEqual(chat, self.hear(server, f"/chat?text=again&chat={chat}")[0])
+            for target, status, words in [
+                    ("/chat", 400, "text is missing"), ("/chat?text=%ff", 400, "text is not valid UTF-8"),
+                    ("/chat?text=", 400, "text is empty"), ("/chat?chat=%4", 400, "byte 1 of chat is not a valid escape"),
+                    ("/chat?chat=1&chat=2", 400, "chat is given twice"), ("/chat?chat=1", 404, "there is no such chat"),
+                    ("/chat?chat=1&text=a", 404, "there is no such chat"),
+                    ("/chat?text=" + "x" * 1000, 409, "tokens, and an answer up to 200; begin a new one")]:
+                with self.subTest(target[:40]):
+                    self.expect_error(server.ask(target), status, words)
+            self.expect_error(server.ask("/chat?text=a", "POST", "text=b"), 405, "the method must be GET")
+            self.assertNotIn("traceback", server.log.read_text())
+            self.assertEqual(200, server.similar("a")[0])
+
+    def test_bounds_the_number_of_chats(self):
+        model, example = self.chat_model(), Path(self.folder.name, "an example")
+        with self.server(chat_model=model) as server:
+            chats = {json.loads(server.ask("/chat?text=a")[2])["chat"] for _ in range(16)}
+            self.assertEqual(16, len(chats))
+            self.expect_error(server.ask("/chat?text=a"), 409, "too many chats; try again later")
+            self.assertIn(self.hear(server, "/chat?chat=" + min(chats))[0], chats)
+        shutil.copytree(EXAMPLE, example)
+        script = example / "chats.lua"
+        script.write_text(script.read_text().replace("MOST, IDLE = 16, 300", "MOST, IDLE = 2, 0"))
+        with self.server(chat_model=model, example=example) as server:
+            first, _ = self.hear(server, "/chat?text=a")
+            self.hear(server, "/chat?text=a")  # the first has been idle for more than 0 seconds
+            self.expect_error(server.ask("/chat?chat=" + first), 404, "there is no such chat")
+
+    def test_needs_a_chat_model(self):
+        with self.server() as server:
+            self.expect_error(server.ask("/chat?text=a"), 500, "the server's log says what")
+            self.assertIn("has no chat template", server.log.read_text())
 
     def test_skips_lines_that_are_not_text(self):
         lines = Path(self.folder.name, "my lines.txt")

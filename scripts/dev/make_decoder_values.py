@@ -14,12 +14,14 @@ import shutil
 import torch
 from safetensors.torch import load_file
 from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 import golden
 
 NEW = 24  # generated tokens
+SHORT = 9  # tokens of the longest text for which longrope has its short factors
 
 GPT2 = dict(vocab_size=53, n_positions=64, n_embd=24, n_layer=2, n_head=3)
 LLAMA = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
@@ -67,6 +69,14 @@ VARIANTS = [
     ("smollm3", SmolLM3ForCausalLM, SmolLM3Config(**LLAMA, pad_token_id=0, no_rope_layer_interval=2)),
     ("smollm3_window", SmolLM3ForCausalLM, SmolLM3Config(**LLAMA, pad_token_id=0, no_rope_layers=[0, 1],
         use_sliding_window=True, sliding_window=4, tie_word_embeddings=False)),
+    ("phi3_longrope", Phi3ForCausalLM, Phi3Config(**LLAMA, pad_token_id=0, original_max_position_embeddings=SHORT,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0, 1.1, 1.5, 2.25],
+                         "long_factor": [1.0, 2.5, 7.75, 31.0]})),
+    ("mixtral", MixtralForCausalLM, MixtralConfig(**LLAMA, num_local_experts=4, num_experts_per_tok=2)),
+    ("qwen3_moe", Qwen3MoeForCausalLM, Qwen3MoeConfig(**LLAMA, num_experts=5, num_experts_per_tok=3,
+                                                      moe_intermediate_size=12)),
+    ("qwen3_moe_normalized", Qwen3MoeForCausalLM, Qwen3MoeConfig(**LLAMA, num_experts=3, num_experts_per_tok=1,
+                                                                 moe_intermediate_size=12, norm_topk_prob=True)),
 ]
 
 
@@ -104,8 +114,11 @@ def variant(folder, seed, name, model_class, config):
         old_style(folder / name / "config.json")
     ids = torch.randint(0, config.vocab_size, (2, 13))
     with torch.no_grad():
-        return {"name": name, "ids": ids.tolist(), "greedy": greedy(model, ids[:1], NEW),
+        case = {"name": name, "ids": ids.tolist(), "greedy": greedy(model, ids[:1], NEW),
                 "logits": model(ids).logits.flatten().tolist()}
+        if "longrope" in name:
+            case["short_logits"] = model(ids[:, :SHORT]).logits.flatten().tolist()
+        return case
 
 
 def tiny(case):

@@ -88,6 +88,9 @@ def rope_cases():
         ((4, 128), {"scaling": llama3, "base": 500000.0}, [0, 1, 5000, 99999]),
         ((4, 64), {"scaling": dict(llama3, factor=32.0, low_freq_factor=2.0, high_freq_factor=16.0)}, [0, 3, 40, 700]),
         ((140, 10), {"scaling": llama3, "base": 500000.0}, (140,)),
+        ((4, 8), {"scaling": {"type": "factors", "factors": [1.0, 1.25, 2.5, 40.0]}}, [0, 1, 100, 9999]),
+        ((140, 10), {"dims": 6, "scaling": {"type": "factors", "factors": [1.0, 3.3, 7.1], "attention_factor": 1.2}},
+         (140,)),
     ]
     for shape, options, positions in plans:
         x = random.standard_normal(shape).astype(np.float32)

@@ -37,6 +37,8 @@ def frequencies(dims, base, scaling):
         scaled = np.where(wavelength > length / low, inverse / factor, inverse)
         medium = (wavelength <= length / low) & (wavelength >= length / high)
         return np.where(medium, between, scaled), 1.0
+    if kind == "factors":
+        return inverse / np.asarray(scaling["factors"], dtype=np.float32), scaling.get("attention_factor", 1.0)
     return inverse, 1.0
 
 

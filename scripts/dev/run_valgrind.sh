@@ -25,6 +25,7 @@ for source in tests/c/test_*.c; do
     test_states) continue ;; # each allocation that can fail: the sanitizers try them in a tenth of the time
     test_attention_backward | test_attention_backward_kernels) continue ;; # as the last ones
     test_cross_entropy | test_varlen) continue ;; # millions of logits; every option on every kernel table
+    test_ops_failing | test_attention_options | test_mask_values | test_philox_attention | test_portable) continue ;;
     test_steps | test_view_gradients) continue ;; # hundreds of thousands of small calls
     test_attention_kernels | test_linear_attention_kernels | test_kernels | test_columns | test_decode) continue ;;
     test_gemm | test_lowp | test_lowp_blocks | test_reduced | test_reduced_attention | test_partial | test_parallel) continue ;;

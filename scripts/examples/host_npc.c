@@ -7,6 +7,7 @@
  * advance in each frame. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <lauxlib.h>
 #include <lua.h>
@@ -39,6 +40,7 @@ static void work_until(double moment) {
 /* print(text): a game would show it above the character. */
 static int print_piece(lua_State *L) {
   fputs(luaL_checkstring(L, 1), stdout);
+  fflush(stdout);
   return 0;
 }
 
@@ -47,7 +49,7 @@ static int begin_speech(lua_State *L, const char *model, const char *text) {
   luaL_openlibs(L);
   luaL_requiref(L, "heed", luaopen_heed, 0);
   lua_pop(L, 1);
-  const int status = luaL_loadstring(L, script);
+  const int status = luaL_loadbuffer(L, script, strlen(script), "=script");
   if (status != LUA_OK) return status;
   lua_pushstring(L, model);
   lua_pushstring(L, text);

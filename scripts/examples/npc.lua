@@ -46,17 +46,21 @@ local function decoder()
   return { add = function(_, id) return id <= 95 and string.char(id + 31) or "·" end }
 end
 
-local words, said, sentences, tokens = {}, nil, 0, 0
+-- The line that is spoken, token by token.
+local sentences, tokens, within = 0, 0, false
 local function speak()
   local pieces = decoder()
   return model:generate_steps(heard, {
     max_new_tokens = 24, temperature = 0.8, min_p = 0.05, generator = heed.Generator(sentences + 1),
     on_token = function(id)
-      tokens = tokens + 1
-      words[#words + 1] = pieces:add(id)
+      io.write(within and "" or "character: ", pieces:add(id))
+      io.flush()
+      tokens, within = tokens + 1, true
     end,
   })
 end
+
+model:generate(heard, { max_new_tokens = 1 }) -- reads the weights from the file, which would make frames late
 
 local speech = speak()
 local worst, worst_slice, late = 0, 0, 0
@@ -66,7 +70,8 @@ for frame = 1, frames do
   work_until(frame_start + GAME)
   local slice_start = heed.clock()
   if speech:advance(SLICE * 1000) then -- the line is complete; the character thinks of another one
-    said, sentences, words = table.concat(words), sentences + 1, {}
+    io.write "\n"
+    sentences, within = sentences + 1, false
     speech = speak()
   end
   local now = heed.clock()
@@ -76,8 +81,8 @@ for frame = 1, frames do
 end
 
 local seconds = heed.clock() - start
+if within then print " …" end
 print(("%d frames in %.2f s; the game and its slice took %.2f ms in the worst one, of %.2f; %d were late"):format(
   frames, seconds, worst * 1000, FRAME * 1000, late))
 print(("%d tokens, %d whole lines, %.1f tokens a second; the worst slice took %.2f ms, of %.0f"):format(tokens,
   sentences, tokens / seconds, worst_slice * 1000, SLICE * 1000))
-if said then print("the last line: " .. said) end

@@ -12,7 +12,7 @@ usage: search.lua [OPTION...] QUESTION PATH...
 Searches files, and folders with all that is in them but hidden files.
   --files          find files, by their best passage, instead of lines
   --top N          results to show (5)
-  --model FOLDER   the sentence encoder (HEED_MODEL, or build/models/all-MiniLM-L6-v2)
+  --model FOLDER   the sentence encoder, or its GGUF file (HEED_MODEL, or build/models/all-MiniLM-L6-v2)
   --rerank FOLDER  a cross-encoder, which orders the best results again
   --cache FILE     keep the vectors of all texts in FILE.safetensors
 ]]
@@ -135,12 +135,14 @@ if #texts == 0 then stop("there is no text in %s", table.concat(words, ", ")) en
 
 -- ---- Vectors ------------------------------------------------------------------------------------
 
-local function load(folder)
-  local there = io.open(folder .. "/config.json", "rb")
-  if not there then stop("there is no model in '%s'; `make model` fetches one", folder) end
+local function load(path)
+  local there = io.open(path, "rb")
+  if not there then stop("there is no model in '%s'; `make model` fetches one", path) end
   there:close()
-  local model, problem = heed.models.load(folder)
+  local model, problem = heed.models.load(path)
   if not model then stop("%s", problem) end
+  if not model.encode then stop("'%s' is not a sentence encoder", path) end
+  if not model.tokenizer then stop("'%s': %s", path, model.tokenizer_problem or "the model has no tokenizer") end
   return model
 end
 

@@ -351,6 +351,9 @@ heed_status heed__check_rope(heed_context *ctx, const char *function, const heed
                              int64_t d);
 /** Copies the host's config, of any version (NULL: the defaults), to *out. Errors: ARGUMENT. */
 HEED_MUST_USE
+/* How many factors a config has. */
+int64_t heed__rope_factors(const heed_rope_config *config);
+
 heed_status heed__rope_config_read(heed_context *ctx, const char *function, const char *argument,
                                    const heed_rope_config *theirs, heed_rope_config *out);
 /** heed_rope of x [..., n, d] at the positions offset + 1, offset + 2, …; *out may be x. */
@@ -380,12 +383,15 @@ typedef enum heed__kv_part {
   HEED__KV_PARTS
 } heed__kv_part;
 
-/* What keys depend on beside the tokens: a cache that a file holds must be of the same. */
-enum { HEED__KV_PROBED = 16 };
+/* Some elements of a parameter, by which files recognise it: its dtype as a number, then the elements. */
+enum { HEED__SAMPLE = 1 + 16 };
+
+/* What keys and values depend on beside the tokens: a cache that a file holds must be of the same. */
+enum { HEED__KV_SAMPLES = 6 };
 typedef struct heed__kv_origin {
-  char positions[320];          /* the settings of rotary positions, as text */
-  bool probed;                  /* the module has weights of its own, not a part in Lua */
-  float probe[HEED__KV_PROBED]; /* products of rows of W_key, spread over all, with a fixed vector */
+  char positions[320]; /* the settings of rotary positions, as text */
+  int samples;         /* of the parameters of W_key, W_value and k_norm that are no parts in Lua */
+  float sample[HEED__KV_SAMPLES][HEED__SAMPLE];
 } heed__kv_origin;
 
 /* Of each batch item, row 0 holds token dropped + 1, and each row the next token. Without a window nothing is

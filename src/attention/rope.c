@@ -34,6 +34,36 @@ static bool is_positive(double value) {
   return isfinite(value) && value > 0;
 }
 
+static heed_status check_attention_factor(heed_context *ctx, const char *function, const char *of,
+                                          const heed_rope_config *c) {
+  if (c->attention_factor == 0 || is_positive(c->attention_factor)) return HEED_OK;
+  return heed__fail(ctx, HEED_ARGUMENT, "%s: %sattention_factor is %s; it must be positive and finite",
+                    function, of, HEED__G(c->attention_factor));
+}
+
+int64_t heed__rope_factors(const heed_rope_config *c) {
+  int64_t count = 0;
+  while (count < HEED_ROPE_PAIRS && c->factors[count] != 0) count++;
+  return count;
+}
+
+static heed_status check_factors(heed_context *ctx, const char *function, const char *of,
+                                 const heed_rope_config *c, int64_t pairs) {
+  const int64_t count = heed__rope_factors(c);
+  if (count != pairs)
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: %sfactors has %" PRId64 " element%s before a 0; it must have %" PRId64
+                      ", one for each pair, and at most %d",
+                      function, of, count, HEED__S(count), pairs, HEED_ROPE_PAIRS);
+  for (int64_t i = 0; i < count; i++) {
+    if (is_positive((double)c->factors[i])) continue;
+    return heed__fail(ctx, HEED_ARGUMENT,
+                      "%s: element %" PRId64 " of %sfactors is %s; it must be positive and finite", function,
+                      i + 1, of, HEED__G((double)c->factors[i]));
+  }
+  return check_attention_factor(ctx, function, of, c);
+}
+
 static heed_status check_scaling(heed_context *ctx, const char *function, const char *of,
                                  const heed_rope_config *c, int64_t dims) {
   const char *needed = "it must be positive and finite";
@@ -43,6 +73,7 @@ static heed_status check_scaling(heed_context *ctx, const char *function, const 
   if (c->scaling == HEED_ROPE_NTK && dims < 4)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sdims is 2; with ntk scaling it must be at least 4", function,
                       of);
+  if (c->scaling == HEED_ROPE_FACTORS) return check_factors(ctx, function, of, c, dims / 2);
   if (c->scaling != HEED_ROPE_YARN && c->scaling != HEED_ROPE_LLAMA3) return HEED_OK;
   if (c->original_context_length < 1)
     return heed__fail(ctx, HEED_ARGUMENT,
@@ -66,10 +97,7 @@ static heed_status check_scaling(heed_context *ctx, const char *function, const 
         ctx, HEED_ARGUMENT,
         "%s: %sbeta_fast is %s and beta_slow is %s; they must be positive, and the first not smaller",
         function, of, HEED__G(c->beta_fast), HEED__G(c->beta_slow));
-  if (c->attention_factor != 0 && !is_positive(c->attention_factor))
-    return heed__fail(ctx, HEED_ARGUMENT, "%s: %sattention_factor is %s; %s", function, of,
-                      HEED__G(c->attention_factor), needed);
-  return HEED_OK;
+  return check_attention_factor(ctx, function, of, c);
 }
 
 heed_status heed__check_rope(heed_context *ctx, const char *function, const heed_rope_config *c, int64_t d) {
@@ -86,7 +114,7 @@ heed_status heed__check_rope(heed_context *ctx, const char *function, const heed
     return heed__fail(ctx, HEED_ARGUMENT,
                       "%s: %sdims is %" PRId64 "; it must be even, from 2 to %" PRId64 ", the size of a head",
                       function, of, dims, d);
-  if ((unsigned)c->scaling > HEED_ROPE_LLAMA3)
+  if ((unsigned)c->scaling > HEED_ROPE_FACTORS)
     return heed__fail(ctx, HEED_ARGUMENT, "%s: %sscaling is %d; it must be one of heed_rope_scaling",
                       function, of, (int)c->scaling);
   return check_scaling(ctx, function, of, c, dims);
@@ -137,17 +165,20 @@ static bool frequencies(const heed__pace *pace, const heed_rope_config *c, int64
     break;
   case HEED_ROPE_YARN: yarn(c, dims, frequency); break;
   case HEED_ROPE_LLAMA3: llama3(c, dims, frequency); break;
+  case HEED_ROPE_FACTORS:
+    for (int64_t i = 0; i < dims / 2; i++) frequency[i] /= (double)c->factors[i];
+    break;
   case HEED_ROPE_UNSCALED:
   case HEED_ROPE_NTK: break;
   }
   return true;
 }
 
-/* The factor by which YaRN multiplies queries and keys. */
+/* The factor by which scaling multiplies queries and keys. */
 static double magnitude(const heed_rope_config *c) {
-  if (c->scaling != HEED_ROPE_YARN) return 1;
+  if (c->scaling != HEED_ROPE_YARN && c->scaling != HEED_ROPE_FACTORS) return 1;
   if (c->attention_factor != 0) return c->attention_factor;
-  return c->factor > 1 ? 0.1 * log(c->factor) + 1 : 1;
+  return c->scaling == HEED_ROPE_YARN && c->factor > 1 ? 0.1 * log(c->factor) + 1 : 1;
 }
 
 /* ---- The table: cosines and sines for each position ---- */

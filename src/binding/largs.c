@@ -269,23 +269,39 @@ void lheed_check_elements(lua_State *L, const char *function, const char *name, 
   LHEED_TRY(L, heed__refuse_tensor(lheed_get(L)->context, function, name, x));
 }
 
-heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise) {
-  if (lua_isnoneornil(L, idx)) return otherwise;
+static bool find_dtype(lua_State *L, int idx, heed_dtype *out) {
   const lheed_state *S = lheed_find(L);
   for (int i = 0; S && lua_iscfunction(L, idx) && i < LHEED_CONVERTERS; i++)
-    if (lua_tocfunction(L, idx) == S->converters[i]) return S->converter_dtype[i];
+    if (lua_tocfunction(L, idx) == S->converters[i]) {
+      *out = S->converter_dtype[i];
+      return true;
+    }
   const char *text = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
-#define X(name, dtype_text, type)                                                                            \
-  if (strcmp(text, dtype_text) == 0) return HEED_##name;
-  HEED_DTYPE_LIST(X)
-#undef X
-#define X(name, dtype_text, elements, bytes)                                                                 \
-  if (strcmp(text, dtype_text) == 0) return HEED_##name;
-  HEED_BLOCK_DTYPE_LIST(X)
-#undef X
+  for (int i = 0; heed__is_any_dtype((heed_dtype)i); i++)
+    if (strcmp(text, heed_dtype_name((heed_dtype)i)) == 0) {
+      *out = (heed_dtype)i;
+      return true;
+    }
+  return false;
+}
+
+static heed_dtype refuse_dtype(lua_State *L, int idx, const char *function, const char *known) {
   const char *what = lheed_push_what(L, idx), *hint = lheed_push_hint(L, "dtype", idx, 0, 0);
-  lheed_error(L, "%s: dtype is %s; it must be " LHEED_DTYPES "%s", function, what, hint);
-  return otherwise;
+  lheed_error(L, "%s: dtype is %s; it must be %s%s", function, what, known, hint);
+  return HEED_FLOAT32;
+}
+
+heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise) {
+  heed_dtype found;
+  if (lua_isnoneornil(L, idx)) return otherwise;
+  return find_dtype(L, idx, &found) ? found : refuse_dtype(L, idx, function, LHEED_DTYPES);
+}
+
+heed_dtype lheed_dtype(lua_State *L, int idx, const char *function, unsigned known) {
+  char text[HEED__DTYPES_TEXT];
+  heed_dtype found;
+  if (find_dtype(L, idx, &found)) return found;
+  return refuse_dtype(L, idx, function, heed__dtypes_text(text, known, "'"));
 }
 
 int lheed_dim(lua_State *L, int idx, const char *function, const char *name) {

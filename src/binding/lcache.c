@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../io/io.h"
 #include "lmodule.h"
 
 static const char methods_key = 0; /* in the registry: the methods by name */
@@ -156,11 +157,36 @@ static int load_cache(lua_State *L) {
   return lheed_return(L, 1);
 }
 
-/* save_caches(path, caches): those of the layers of a model → true; or nil, message. For lua/heed/models. */
+/* ---- For lua/heed/models ---- */
+
+/* sample(x, scale or nil): some elements of a parameter as a float32 tensor */
+static int sample_parameter(lua_State *L) {
+  const int64_t size = HEED__SAMPLE;
+  lheed_begin(L);
+  lheed_arguments(L, "sample", 2);
+  heed_tensor **y = lheed_push_tensor(L);
+  const heed_tensor *x = lheed_tensor(L, 1, "sample", "x"),
+                    *scale = lheed_opt_tensor(L, 2, "sample", "scale");
+  if (scale) LHEED_TRY(L, heed__check_int8_weight(lheed_get(L)->context, "sample", x, scale));
+  LHEED_TRY(L, heed_tensor_new(lheed_get(L)->context, HEED_FLOAT32, 1, &size, y));
+  heed__sample_parameter(x, scale, (float *)heed_tensor_data(*y));
+  return lheed_return(L, 1);
+}
+
+/* The samples at slot 3 as a matrix, or NULL. */
+static const heed_tensor *samples_argument(lua_State *L, const char *function) {
+  const heed_tensor *x = lheed_opt_tensor(L, 3, function, "samples");
+  if (x && (x->dtype != HEED_FLOAT32 || x->ndim != 2 || x->shape[1] != HEED__SAMPLE ||
+            !heed_tensor_is_contiguous(x)))
+    lheed_bad_argument(L, 3, function, "samples", "a list of what sample gave, joined by stack");
+  return x;
+}
+
+/* save_caches(path, caches, samples): those of the layers of a model → true; or nil, message */
 static int save_caches(lua_State *L) {
   heed_status status;
   lheed_begin(L);
-  lheed_arguments(L, "save", 2);
+  lheed_arguments(L, "save", 3);
   const char *path = lheed_path(L, 1, "save");
   if (lua_type(L, 2) != LUA_TTABLE) lheed_bad_argument(L, 2, "save", "caches", "a list of caches");
   const lua_Unsigned count = lheed_own_list(L, 2, "save");
@@ -171,17 +197,19 @@ static int save_caches(lua_State *L) {
     if (!caches[i]) lheed_bad_argument(L, lua_gettop(L), "save", "cache", "a heed.Cache");
     lua_pop(L, 1);
   }
-  LHEED_TRY_FILE(L, &status, heed_kv_caches_save(lheed_get(L)->context, path, (int64_t)count, caches));
+  const heed_tensor *samples = samples_argument(L, "save");
+  LHEED_TRY_FILE(L, &status,
+                 heed__kv_caches_save(lheed_get(L)->context, path, (int64_t)count, caches, samples));
   if (status != HEED_OK) return lheed_file_failed(L, status);
   lua_pushboolean(L, true);
   return lheed_return(L, 1);
 }
 
-/* load_caches(path, modules) → a list of caches; or nil, message */
+/* load_caches(path, modules, samples) → a list of caches; or nil, message */
 static int load_caches(lua_State *L) {
   heed_status status;
   lheed_begin(L);
-  lheed_arguments(L, "load_cache", 2);
+  lheed_arguments(L, "load_cache", 3);
   const char *path = lheed_path(L, 1, "load_cache");
   if (lua_type(L, 2) != LUA_TTABLE) lheed_bad_argument(L, 2, "load_cache", "modules", "a list of modules");
   const lua_Unsigned count = lheed_own_list(L, 2, "load_cache");
@@ -201,8 +229,9 @@ static int load_caches(lua_State *L) {
       return lheed_bad_argument(L, lua_gettop(L), "load_cache", "module", "a MultiHeadAttention");
     lua_pop(L, 1);
   }
+  const heed_tensor *samples = samples_argument(L, "load_cache");
   LHEED_TRY_FILE(L, &status,
-                 heed_kv_caches_load(lheed_get(L)->context, path, (int64_t)count, modules, caches));
+                 heed__kv_caches_load(lheed_get(L)->context, path, (int64_t)count, modules, samples, caches));
   if (status != HEED_OK) return lheed_file_failed(L, status);
   for (lua_Unsigned i = 0; i < count; i++) {
     lua_rawgeti(L, list, (lua_Integer)i + 1);
@@ -322,11 +351,9 @@ void lheed_open_cache(lua_State *L) {
                                          {NULL, NULL}};
   static const luaL_Reg module_methods[] = {
       {"new_cache", new_cache}, {"load_cache", load_cache}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"reset_cache", reset_cache},
-                                        {"check_truncate", check_truncate},
-                                        {"save_caches", save_caches},
-                                        {"load_caches", load_caches},
-                                        {NULL, NULL}};
+  static const luaL_Reg primitives[] = {{"reset_cache", reset_cache}, {"check_truncate", check_truncate},
+                                        {"save_caches", save_caches}, {"load_caches", load_caches},
+                                        {"sample", sample_parameter}, {NULL, NULL}};
   lheed_new_type(L, &lheed_cache_type, metamethods);
   lheed_add_module_methods(L, module_methods);
   lheed_add(L, "modules", primitives);

@@ -298,6 +298,8 @@ double lheed_opt_number(lua_State *L, int idx, const char *function, const char 
 bool lheed_opt_boolean(lua_State *L, int idx, const char *function, const char *name, bool otherwise);
 /** A dtype: its name, or a function that converts to it (heed.float, heed.long, heed.bool). */
 #define LHEED_DTYPES "'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'"
+/** The same; messages list a set of dtypes (heed__dtypes_text). A missing dtype is an error. */
+heed_dtype lheed_dtype(lua_State *L, int idx, const char *function, unsigned known);
 heed_dtype lheed_opt_dtype(lua_State *L, int idx, const char *function, heed_dtype otherwise);
 /** A dimension (int range), 0 for nil. */
 int lheed_opt_dim(lua_State *L, int idx, const char *function);

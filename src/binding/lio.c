@@ -273,6 +273,15 @@ static int parse_json(lua_State *L) {
   return give_json(L, ctx, status, tree);
 }
 
+/* format(path, by_ending): ".gguf" and so on, or nil: by the ending in any case, or, without by_ending, else
+ * by the first bytes */
+static int format_of(lua_State *L) {
+  const char *path = lheed_path(L, 1, "load");
+  const bool by_ending = lua_toboolean(L, 2);
+  lua_pushstring(L, by_ending ? heed__path_ending(path) : heed__path_format(lheed_get(L)->context, path));
+  return 1;
+}
+
 /* map(path): the bytes of a file as a mapped int8 tensor [size]; or nil, message */
 static int map_bytes(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
@@ -369,6 +378,7 @@ void lheed_open_io(lua_State *L) {
                                        {"save", save},
                                        {"json", json},
                                        {"kind", kind},
+                                       {"format", format_of},
                                        {"parse", parse_json},
                                        {"map", map_bytes},
                                        {"text", text},

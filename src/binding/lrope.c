@@ -1,18 +1,26 @@
 /* Positions in attention: rotary embeddings, and the slopes of ALiBi. */
 #include <string.h>
 
+#include "../attention/attention.h"
 #include "lheed.h"
 
 static const char *const option_names[] = {"base", "style", "dims", "scaling", NULL};
-static const char *const scaling_names[] = {
-    "type",      "factor",           "original_context_length", "beta_fast",
-    "beta_slow", "attention_factor", "low_freq_factor",         "high_freq_factor",
-    NULL};
+static const char *const scaling_names[] = {"type",
+                                            "factor",
+                                            "original_context_length",
+                                            "beta_fast",
+                                            "beta_slow",
+                                            "attention_factor",
+                                            "low_freq_factor",
+                                            "high_freq_factor",
+                                            "factors",
+                                            NULL};
 
 static const char *const scaling_types[] = {[HEED_ROPE_LINEAR] = "linear",
                                             [HEED_ROPE_NTK] = "ntk",
                                             [HEED_ROPE_YARN] = "yarn",
-                                            [HEED_ROPE_LLAMA3] = "llama3"};
+                                            [HEED_ROPE_LLAMA3] = "llama3",
+                                            [HEED_ROPE_FACTORS] = "factors"};
 
 /* ---- Reading ---- */
 
@@ -36,10 +44,24 @@ static bool read_style(lua_State *L, int idx, const char *function) {
 
 static heed_rope_scaling read_type(lua_State *L, int idx, const char *function) {
   const char *type = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : "";
-  for (int i = HEED_ROPE_LINEAR; i <= HEED_ROPE_LLAMA3; i++)
+  for (int i = HEED_ROPE_LINEAR; i <= HEED_ROPE_FACTORS; i++)
     if (strcmp(type, scaling_types[i]) == 0) return (heed_rope_scaling)i;
-  lheed_bad_argument(L, idx, function, "type of scaling", "'linear', 'ntk', 'yarn' or 'llama3'");
+  lheed_bad_argument(L, idx, function, "type of scaling", "'linear', 'ntk', 'yarn', 'llama3' or 'factors'");
   return HEED_ROPE_UNSCALED;
+}
+
+static void read_factors(lua_State *L, int idx, const char *function, heed_rope_config *c) {
+  if (lua_type(L, idx) != LUA_TTABLE)
+    lheed_bad_argument(L, idx, function, "factors of scaling", "a list of numbers, one for each pair");
+  const size_t count = lua_rawlen(L, idx);
+  if (count > HEED_ROPE_PAIRS)
+    lheed_error(L, "%s: factors has %d elements; it must have one for each pair, and at most %d", function,
+                (int)count, HEED_ROPE_PAIRS);
+  for (size_t i = 0; i < count; i++) {
+    lua_rawgeti(L, idx, (lua_Integer)i + 1);
+    c->factors[i] = (float)lheed_number(L, -1, function, "an element of factors");
+    lua_pop(L, 1);
+  }
 }
 
 static void read_scaling(lua_State *L, int idx, const char *function, heed_rope_config *c) {
@@ -50,12 +72,15 @@ static void read_scaling(lua_State *L, int idx, const char *function, heed_rope_
   const int first = lua_gettop(L);
   spread_values(L, function, "scaling", scaling_names);
   c->scaling = read_type(L, first, function);
-  c->factor = lheed_number(L, first + 1, function, "factor of scaling");
+  c->factor = c->scaling == HEED_ROPE_FACTORS
+                  ? lheed_opt_number(L, first + 1, function, "factor of scaling", c->factor)
+                  : lheed_number(L, first + 1, function, "factor of scaling");
   c->original_context_length = lheed_opt_integer(L, first + 2, function, scaling_names[2], 0);
   double *const numbers[] = {&c->beta_fast, &c->beta_slow, &c->attention_factor, &c->low_freq_factor,
                              &c->high_freq_factor};
   for (int i = 0; i < 5; i++)
     *numbers[i] = lheed_opt_number(L, first + 3 + i, function, scaling_names[3 + i], *numbers[i]);
+  if (c->scaling == HEED_ROPE_FACTORS) read_factors(L, first + 8, function, c);
   lua_settop(L, first - 1);
 }
 
@@ -92,6 +117,15 @@ static void push_scaling(lua_State *L, const heed_rope_config *c) {
     lheed_set_number(L, "beta_fast", c->beta_fast);
     lheed_set_number(L, "beta_slow", c->beta_slow);
     if (c->attention_factor != 0) lheed_set_number(L, "attention_factor", c->attention_factor);
+  } else if (c->scaling == HEED_ROPE_FACTORS) {
+    if (c->attention_factor != 0) lheed_set_number(L, "attention_factor", c->attention_factor);
+    const int count = (int)heed__rope_factors(c);
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+      lua_pushnumber(L, (lua_Number)c->factors[i]);
+      lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "factors");
   } else if (c->scaling == HEED_ROPE_LLAMA3) {
     lheed_set_number(L, "low_freq_factor", c->low_freq_factor);
     lheed_set_number(L, "high_freq_factor", c->high_freq_factor);

@@ -4,8 +4,6 @@
 
 #include "lmodule.h"
 
-#define LHEED_STORED "'float32', 'bfloat16', 'float16' or 'int8'"
-
 static const char *check_key(lua_State *L, int idx, const char *function) {
   if (lua_type(L, idx) != LUA_TSTRING) lheed_bad_argument(L, idx, function, "name", "a string");
   return lua_tostring(L, idx);
@@ -113,8 +111,7 @@ static int store(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   lua_settop(L, 2);
   if (!lua_istable(L, 1)) return lheed_bad_argument(L, 1, "to", "modules", "a list of built-in modules");
-  if (lua_isnil(L, 2)) return lheed_bad_argument(L, 2, "to", "dtype", LHEED_STORED);
-  heed_dtype dtype = lheed_opt_dtype(L, 2, "to", HEED_FLOAT32);
+  const heed_dtype dtype = lheed_dtype(L, 2, "to", heed__module_dtypes());
   const lua_Unsigned count = lheed_own_list(L, 1, "to");
   heed_module **modules = lua_newuserdatauv(L, heed__array_bytes(count, sizeof *modules), 0);
   for (lua_Unsigned i = 0; i < count; i++) { /* the list keeps them alive */
@@ -124,6 +121,15 @@ static int store(lua_State *L) {
   }
   LHEED_TRY(L, heed__modules_to(ctx, "to", (int64_t)count, modules, dtype));
   return lheed_return(L, 0);
+}
+
+/* dtype_of_rows(dtype, n): the dtype of weights with rows of n elements where that one is wanted; nil: none
+ * fits */
+static int dtype_of_rows(lua_State *L) {
+  const heed_dtype wanted = lheed_dtype(L, 1, "to", heed__module_dtypes());
+  const heed_dtype dtype = heed__dtype_of_rows(wanted, lheed_integer(L, 2, "to", "n"), HEED_BOOL);
+  lua_pushstring(L, dtype != HEED_BOOL ? heed_dtype_name(dtype) : NULL);
+  return 1;
 }
 
 /* Stores the first `count` tensors of a list (from lheed_own_list, which keeps them alive) in out. */
@@ -176,9 +182,10 @@ static int skip_init(lua_State *L) {
 
 void lheed_open_state_dict(lua_State *L) {
   static const luaL_Reg primitives[] = {
-      {"identity", identity}, {"misfit", misfit},  {"placeholder", placeholder}, {"copy_all", copy_all},
-      {"plain", plain},       {"put", put_tensor}, {"skip_init", skip_init},     {"store", store},
-      {"takes", takes},       {NULL, NULL}};
+      {"identity", identity},           {"misfit", misfit}, {"placeholder", placeholder},
+      {"copy_all", copy_all},           {"plain", plain},   {"put", put_tensor},
+      {"skip_init", skip_init},         {"store", store},   {"takes", takes},
+      {"dtype_of_rows", dtype_of_rows}, {NULL, NULL}};
   lheed_add(L, "modules", primitives);
   lheed_add_transparent(L, skip_init);
 }

@@ -177,13 +177,21 @@ static void track_coroutines(lua_State *L) {
 
 /* ---- Held interrupts: the module heed.command, for lua/heed/interrupt.lua ---- */
 
-/* hold(on): whether it was on before. Turning it on forgets an earlier Ctrl-C. */
+/* hold(): whether interrupts were held before, and Ctrl-C pressed meanwhile, which is forgotten. */
 static int hold(lua_State *L) {
-  const bool on = lua_toboolean(L, 1), before = held != 0;
-  if (on && !before) noted = false;
-  held = on;
+  const bool before = held != 0, earlier = before && noted;
+  if (noted) noted = false;
+  held = true;
   lua_pushboolean(L, before);
-  return 1;
+  lua_pushboolean(L, earlier);
+  return 2;
+}
+
+/* resume(before, earlier): what hold returned. */
+static int resume_interrupts(lua_State *L) {
+  if (lua_toboolean(L, 2)) noted = true;
+  held = lua_toboolean(L, 1);
+  return 0;
 }
 
 /* Whether Ctrl-C was pressed since interrupts are held. */
@@ -193,9 +201,11 @@ static int pressed(lua_State *L) {
 }
 
 static int open_command(lua_State *L) {
-  lua_createtable(L, 0, 2);
+  lua_createtable(L, 0, 3);
   lua_pushcfunction(L, hold);
   lua_setfield(L, -2, "hold");
+  lua_pushcfunction(L, resume_interrupts);
+  lua_setfield(L, -2, "resume");
   lua_pushcfunction(L, pressed);
   lua_setfield(L, -2, "pressed");
   return 1;

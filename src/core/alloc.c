@@ -95,17 +95,17 @@ void heed_set_kept_memory(heed_context *ctx, size_t bytes) {
 void *heed__allocate(heed_context *ctx, size_t bytes) {
   const size_t alignment = bytes < LARGE_BLOCK ? HEED__ALIGNMENT : PAGE,
                extra = sizeof(prefix) + alignment - 1;
-  if (bytes > PTRDIFF_MAX - extra) return NULL;
-  bytes += extra;
   const size_t limit = ctx->limits.memory;
-  ctx->refused = limit > 0 && (bytes > limit || ctx->in_use > limit - bytes);
-  if (ctx->refused) {
+  const bool possible = bytes <= PTRDIFF_MAX - extra;
+  if (possible) bytes += extra;
+  const bool refused = limit > 0 && (bytes > limit || ctx->in_use > limit - bytes);
+  prefix *p = possible && !refused && alignment == PAGE ? find_kept(ctx, bytes) : NULL;
+  if (p == NULL && possible && !refused) p = new_prefix(ctx, bytes, alignment);
+  if (p == NULL) {
+    ctx->refused = refused;
     ctx->refused_at = ctx->in_use;
     return NULL;
   }
-  prefix *p = alignment == PAGE ? find_kept(ctx, bytes) : NULL;
-  if (p == NULL) p = new_prefix(ctx, bytes, alignment);
-  if (p == NULL) return NULL;
   insert(&ctx->blocks, p);
   ctx->references++;
   ctx->in_use += bytes;

@@ -224,7 +224,7 @@ struct heed_context {
 #endif
   double call_end; /* time limit of the current or last script's call (limits.seconds); 0: none */
   heed_limits limits;
-  bool refused;           /* the last allocation exceeded the memory limit */
+  bool refused;           /* the last allocation that failed exceeded the memory limit */
   size_t refused_at;      /* bytes in use at that time */
   heed_log_function *log; /* NULL: none */
   void *log_user;
@@ -345,6 +345,12 @@ static inline bool heed__only_stores(heed_dtype dtype) {
 static inline bool heed__can_store(heed_dtype dtype) {
   return dtype == HEED_FLOAT32 || (heed__only_stores(dtype) && !heed__is_blocked(dtype));
 }
+
+/** The bit of a dtype in a set of them, and "float32, int8 or q8_0" for a set, each dtype between two
+ * `quote`. */
+#define HEED__DTYPE_BIT(dtype) (1u << (dtype))
+#define HEED__DTYPES_TEXT      200
+const char *heed__dtypes_text(char out[HEED__DTYPES_TEXT], unsigned set, const char *quote);
 
 /** The dtype that two are promoted to, as by PyTorch; float16 and bfloat16 give float32. */
 heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b);

@@ -2,6 +2,7 @@
 #include "core.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* One allocation; the elements, unless they are a host's, follow at the offset ELEMENTS. */
@@ -181,6 +182,18 @@ const char *heed_dtype_name(heed_dtype dtype) {
 #undef X
   };
   return (size_t)dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
+}
+
+const char *heed__dtypes_text(char out[HEED__DTYPES_TEXT], unsigned set, const char *quote) {
+  int used = 0;
+  for (int i = 0; heed__is_any_dtype((heed_dtype)i); i++) {
+    const unsigned after = set >> i >> 1;
+    if ((set & HEED__DTYPE_BIT(i)) == 0) continue;
+    const char *between = after == 0 ? "" : (after & (after - 1)) == 0 ? " or " : ", ";
+    used += snprintf(out + used, (size_t)(HEED__DTYPES_TEXT - used), "%s%s%s%s", quote,
+                     heed_dtype_name((heed_dtype)i), quote, between);
+  }
+  return out;
 }
 
 heed_dtype heed__common_dtype(heed_dtype a, heed_dtype b) {

@@ -53,11 +53,20 @@ static const char *endings(char text[ENDINGS], format_filter *passes) {
 
 /* ---- The format of a file ---- */
 
+static bool is_same_letter(char a, char b) {
+  return a == b || (a >= 'A' && a <= 'Z' && a - 'A' + 'a' == b);
+}
+
+/* Endings count in any case. */
 static const heed__format *format_of_path(const char *path) {
   const size_t length = strlen(path);
   for (int i = 0; i < FORMATS; i++) {
     const size_t ending = strlen(formats[i]->ending);
-    if (length > ending && strcmp(path + length - ending, formats[i]->ending) == 0) return formats[i];
+    size_t same = 0;
+    while (length > ending && same < ending &&
+           is_same_letter(path[length - ending + same], formats[i]->ending[same]))
+      same++;
+    if (same == ending) return formats[i];
   }
   return NULL;
 }
@@ -84,17 +93,24 @@ static const char *foreign_format(const char start[HEED__MAGIC]) {
   return NULL;
 }
 
-/* By the ending, or, if that is unknown, by the first bytes. */
-static heed_status find_format(const heed__where *where, const char *path, const heed__format **out) {
+/* The first bytes of a file, zeros where it is shorter. */
+static heed_status read_start(const heed__where *where, const char *path, char start[HEED__MAGIC]) {
   heed__file file;
   int64_t size;
-  char start[HEED__MAGIC] = {0}, known[ENDINGS];
-  *out = format_of_path(path);
-  if (*out != NULL) return HEED_OK;
+  memset(start, 0, HEED__MAGIC);
   heed_status status = heed__file_open(where, path, &file, &size);
   if (status != HEED_OK) return status;
   status = heed__file_read(where, file, 0, start, size < HEED__MAGIC ? (size_t)size : HEED__MAGIC);
   heed__system_close(file);
+  return status;
+}
+
+/* By the ending, or, if that is unknown, by the first bytes. */
+static heed_status find_format(const heed__where *where, const char *path, const heed__format **out) {
+  char start[HEED__MAGIC], known[ENDINGS];
+  *out = format_of_path(path);
+  if (*out != NULL) return HEED_OK;
+  const heed_status status = read_start(where, path, start);
   if (status != HEED_OK) return status;
   *out = format_of_bytes(start);
   if (*out != NULL) return HEED_OK;
@@ -105,6 +121,22 @@ static heed_status find_format(const heed__where *where, const char *path, const
                            foreign, endings(known, is_any));
   return heed__fail_file(where, "its format is unknown; it must be %s, by the ending or the first bytes",
                          endings(known, is_any));
+}
+
+const char *heed__path_ending(const char *path) {
+  const heed__format *format = format_of_path(path);
+  return format != NULL ? format->ending : NULL;
+}
+
+const char *heed__path_format(heed_context *ctx, const char *path) {
+  heed__where where;
+  char start[HEED__MAGIC];
+  const heed__format *format = format_of_path(path);
+  heed__where_init(&where, ctx, "load", path);
+  if (format == NULL && heed__check_files(ctx, "load") == HEED_OK &&
+      read_start(&where, path, start) == HEED_OK)
+    format = format_of_bytes(start);
+  return format != NULL ? format->ending : NULL;
 }
 
 /* ---- Loading ---- */

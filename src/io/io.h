@@ -12,6 +12,12 @@ HEED_MUST_USE
 heed_status heed__load_file(heed_context *ctx, const char *path, heed_archive **archive,
                             heed_tensor **tensor);
 
+/** The ending that stands for the format of a file, such as ".gguf": by the ending of its path in any case,
+ * or, if that is unknown, by its first bytes. NULL: neither is known, or the file cannot be read. */
+const char *heed__path_format(heed_context *ctx, const char *path);
+/** The same by the path alone. */
+const char *heed__path_ending(const char *path);
+
 /* Of an archive's entry i, from 1: (archive.c) */
 
 /** Whether heed_archive_tensor neither converts nor copies it, and does not refuse it. */
@@ -38,6 +44,19 @@ heed_status heed__map_bytes(heed_context *ctx, const char *path, heed_tensor **o
 /** Writes a file completely or not at all. Errors: FILE, MEMORY, LIMIT, CANCELLED. (compress.c) */
 HEED_MUST_USE
 heed_status heed__save_bytes(heed_context *ctx, const char *path, const char *data, size_t bytes);
+
+/* ---- Caches of models in Lua (kv_cache_file.c) ---- */
+
+/** As heed_kv_caches_save, with samples of all parameters of the model, float32 [n, HEED__SAMPLE], or NULL.
+ */
+HEED_MUST_USE
+heed_status heed__kv_caches_save(heed_context *ctx, const char *path, int64_t count,
+                                 heed_kv_cache *const *caches, const heed_tensor *samples);
+/** As heed_kv_caches_load; where the file has samples of a model, they must be these. Errors: FILE. */
+HEED_MUST_USE
+heed_status heed__kv_caches_load(heed_context *ctx, const char *path, int64_t count,
+                                 heed_module *const *modules, const heed_tensor *samples,
+                                 heed_kv_cache **out);
 
 /* ---- Compression, for pictures (compress.c) ---- */
 

@@ -1,22 +1,21 @@
 /* Key/value caches in .safetensors files: of each layer i, from 1, the tensors layers.i.keys and values [b,
  * hkv, rows, d], key_scales and value_scales [b, hkv, rows] of int8, lengths and dropped (int64 [b]), sizes
  * (int64: hkv, d, the window to the left or -1, the capacity or 0, and 4 for int4, whose rows have two
- * elements in a byte, or 0) and probe (products of some rows of W_key, which recognise the model); as
- * metadata heed.cache, the version of all this, heed.layers, their number, and layers.i.positions, the
- * settings of rotary positions. */
-#include <float.h>
-#include <math.h>
+ * elements in a byte, or 0) and samples [n, 17] (of the parameters of W_key, W_value and k_norm: a dtype as
+ * in heed.h and some elements); of a whole model `samples` of all of its parameters; as metadata heed.cache,
+ * the version of all this, heed.layers, their number, and layers.i.positions, the settings of rotary
+ * positions. Files without samples, which earlier versions wrote, are taken for those of the model. */
 #include <stdio.h>
 #include <string.h>
 
 #include "../nn/nn.h"
 #include "files.h"
 
-static const char cache_version[] = "1";
+static const char cache_version[] = "1", model_samples[] = "samples";
 static const char *const part_names[HEED__KV_PARTS] = {"keys", "values", "key_scales", "value_scales"};
 
 enum { SIZE_HEADS, SIZE_HEAD, SIZE_WINDOW, SIZE_CAPACITY, SIZE_BITS, CACHE_SIZES };
-enum { LAYER_LENGTHS = HEED__KV_PARTS, LAYER_DROPPED, LAYER_SIZES, LAYER_PROBE, LAYER_TENSORS };
+enum { LAYER_LENGTHS = HEED__KV_PARTS, LAYER_DROPPED, LAYER_SIZES, LAYER_SAMPLES, LAYER_TENSORS };
 enum { LAYER_NAME = 48 };
 
 /* ---- Saving ---- */
@@ -25,7 +24,7 @@ typedef struct saved_layer {
   heed_tensor tensor[LAYER_TENSORS];
   char name[LAYER_TENSORS][LAYER_NAME], positions[LAYER_NAME];
   int64_t sizes[CACHE_SIZES];
-  float probe[HEED__KV_PROBED];
+  float sample[HEED__KV_SAMPLES][HEED__SAMPLE];
   heed_kv_cache *flat; /* the cache without its prefix, if it has one */
 } saved_layer;
 
@@ -45,7 +44,8 @@ static void add_tensor(saved_file *f, saved_layer *layer, int64_t number, int wh
 
 static void add_layer(saved_file *f, int64_t number, const heed_kv_cache *cache) {
   saved_layer *layer = &f->layers[number - 1];
-  int64_t rows = 0, sizes = CACHE_SIZES, probed = HEED__KV_PROBED;
+  int64_t rows = 0, sizes = CACHE_SIZES;
+  const int64_t samples[] = {cache->origin.samples, HEED__SAMPLE};
   for (int64_t i = 0; i < cache->batch; i++) rows = heed__max(rows, cache->lengths[i] - cache->dropped[i]);
   for (int i = 0; i < HEED__KV_PARTS; i++) {
     if (cache->part[i] == NULL) continue;
@@ -64,10 +64,10 @@ static void add_layer(saved_file *f, int64_t number, const heed_kv_cache *cache)
   add_tensor(f, layer, number, LAYER_LENGTHS, "lengths");
   add_tensor(f, layer, number, LAYER_DROPPED, "dropped");
   add_tensor(f, layer, number, LAYER_SIZES, "sizes");
-  if (cache->origin.probed) {
-    memcpy(layer->probe, cache->origin.probe, sizeof layer->probe);
-    heed__header_on_stack(&layer->tensor[LAYER_PROBE], HEED_FLOAT32, layer->probe, 1, &probed);
-    add_tensor(f, layer, number, LAYER_PROBE, "probe");
+  if (samples[0] > 0) {
+    memcpy(layer->sample, cache->origin.sample, sizeof layer->sample);
+    heed__header_on_stack(&layer->tensor[LAYER_SAMPLES], HEED_FLOAT32, layer->sample, 2, samples);
+    add_tensor(f, layer, number, LAYER_SAMPLES, "samples");
   }
   snprintf(layer->positions, sizeof layer->positions, "layers.%lld.positions", (long long)number);
   f->metadata[2 + 2 * number] = layer->positions;
@@ -91,14 +91,13 @@ static heed_status check_caches(heed_context *ctx, int64_t count, heed_kv_cache 
   return status;
 }
 
-heed_status heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
-                                heed_kv_cache *const *caches) {
-  HEED__ENTER(ctx, "save", path, caches);
+heed_status heed__kv_caches_save(heed_context *ctx, const char *path, int64_t count,
+                                 heed_kv_cache *const *caches, const heed_tensor *samples) {
   heed_status status = check_caches(ctx, count, caches);
   if (status != HEED_OK) return status;
   saved_file f = {.count = 0};
   const size_t layers = heed__array_bytes((uint64_t)count, sizeof *f.layers);
-  const size_t texts = heed__array_bytes((uint64_t)count, LAYER_TENSORS * sizeof *f.names);
+  const size_t texts = heed__array_bytes((uint64_t)count * LAYER_TENSORS + 1, sizeof *f.names);
   f.layers = heed__allocate(ctx, layers);
   f.names = heed__allocate(ctx, texts);
   f.tensors = heed__allocate(ctx, texts);
@@ -117,6 +116,10 @@ heed_status heed_kv_caches_save(heed_context *ctx, const char *path, int64_t cou
       heed__kv_cache_clear_tails(cache);
       add_layer(&f, i + 1, cache);
     }
+    if (samples != NULL) {
+      f.names[f.count] = model_samples;
+      f.tensors[f.count++] = samples;
+    }
     if (status == HEED_OK)
       status = heed_save_archive(ctx, path, f.count, f.names, f.tensors, count + 2, f.metadata);
   }
@@ -126,6 +129,12 @@ heed_status heed_kv_caches_save(heed_context *ctx, const char *path, int64_t cou
   heed__release(ctx, f.tensors);
   heed__release(ctx, f.metadata);
   return status;
+}
+
+heed_status heed_kv_caches_save(heed_context *ctx, const char *path, int64_t count,
+                                heed_kv_cache *const *caches) {
+  HEED__ENTER(ctx, "save", path, caches);
+  return heed__kv_caches_save(ctx, path, count, caches, NULL);
 }
 
 heed_status heed_kv_cache_save(heed_kv_cache *cache, const char *path) {
@@ -151,12 +160,16 @@ static const char *metadata_of(const heed_archive *archive, const char *name) {
 }
 
 /* Takes a tensor of the file, if it is there. */
+static heed_status take_named(const heed_archive *archive, const char *name, heed_tensor **out) {
+  const heed__entry *entry = heed__archive_find(archive, name);
+  return entry != NULL ? heed_archive_tensor(archive, entry - archive->entries + 1, out) : HEED_OK;
+}
+
+/* The same of the layer. */
 static heed_status take_entry(loaded_layer *l, int which, const char *name) {
   char full[LAYER_NAME];
   snprintf(full, sizeof full, "layers.%lld.%s", (long long)l->number, name);
-  const heed__entry *entry = heed__archive_find(l->archive, full);
-  if (entry == NULL) return HEED_OK;
-  return heed_archive_tensor(l->archive, entry - l->archive->entries + 1, &l->tensor[which]);
+  return take_named(l->archive, full, &l->tensor[which]);
 }
 
 /* A tensor of the file must have this dtype and shape; size -1: any. */
@@ -173,19 +186,19 @@ static heed_status check_taken(const loaded_layer *l, int which, const char *nam
 }
 
 static heed_status take_layer(loaded_layer *l) {
-  const int64_t any = -1, sizes = CACHE_SIZES, probed = HEED__KV_PROBED;
+  const int64_t any = -1, sizes = CACHE_SIZES, samples[] = {-1, HEED__SAMPLE};
   heed_status status = HEED_OK;
   for (int i = 0; i < HEED__KV_PARTS && status == HEED_OK; i++) status = take_entry(l, i, part_names[i]);
   if (status == HEED_OK) status = take_entry(l, LAYER_LENGTHS, "lengths");
   if (status == HEED_OK) status = take_entry(l, LAYER_DROPPED, "dropped");
   if (status == HEED_OK) status = take_entry(l, LAYER_SIZES, "sizes");
-  if (status == HEED_OK) status = take_entry(l, LAYER_PROBE, "probe");
+  if (status == HEED_OK) status = take_entry(l, LAYER_SAMPLES, "samples");
   if (status == HEED_OK) status = check_taken(l, LAYER_SIZES, "sizes", HEED_INT64, 1, &sizes);
   if (status == HEED_OK) status = check_taken(l, LAYER_LENGTHS, "lengths", HEED_INT64, 1, &any);
   if (status == HEED_OK)
     status = check_taken(l, LAYER_DROPPED, "dropped", HEED_INT64, 1, l->tensor[LAYER_LENGTHS]->shape);
-  if (status == HEED_OK && l->tensor[LAYER_PROBE] != NULL)
-    status = check_taken(l, LAYER_PROBE, "probe", HEED_FLOAT32, 1, &probed);
+  if (status == HEED_OK && l->tensor[LAYER_SAMPLES] != NULL)
+    status = check_taken(l, LAYER_SAMPLES, "samples", HEED_FLOAT32, 2, samples);
   if (status != HEED_OK) return status;
   l->sizes = (const int64_t *)(const void *)l->tensor[LAYER_SIZES]->data;
   l->lengths = (const int64_t *)(const void *)l->tensor[LAYER_LENGTHS]->data;
@@ -238,14 +251,23 @@ static heed_status check_lengths_of(const loaded_layer *l) {
   return heed__fail_file(l->where, "lengths, dropped and sizes contradict each other; the file is damaged");
 }
 
-/* Whether the keys of the file are of the module's weights: within the error of weights in other dtypes. */
-static bool is_same_probe(const float *a, const float *b) {
-  double squares = 0, worst = 0;
-  for (int i = 0; i < HEED__KV_PROBED; i++) {
-    squares += (double)a[i] * a[i];
-    worst = fmax(worst, fabs((double)a[i] - b[i]));
-  }
-  return worst <= 0.1 * sqrt(squares / HEED__KV_PROBED) + (double)FLT_MIN;
+/* The parameters that were sampled for the file must be those of the model. `found`: NULL in older files. */
+static heed_status check_samples(const heed__where *where, const heed_tensor *found, const float *samples,
+                                 int64_t count) {
+  const bool same_count = found != NULL && found->shape[0] == count;
+  if (found == NULL || count == 0) return HEED_OK;
+  const float *of_file = (const float *)(const void *)found->data;
+  const int64_t differing = same_count ? heed__differing_samples(of_file, samples, count) : count;
+  if (differing == 0) return HEED_OK;
+  if (!same_count)
+    return heed__fail_file(
+        where, "its model has %lld parameters and this one %lld; it must be a cache of this model",
+        (long long)found->shape[0], (long long)count);
+  return heed__fail_file(
+      where,
+      "it was made with other weights (%lld of %lld parameters differ); it must be a cache "
+      "of this model",
+      (long long)differing, (long long)count);
 }
 
 /* The file must be of this module, and *origin becomes what the cache notes of it. */
@@ -263,9 +285,9 @@ static heed_status check_module(const loaded_layer *l, const heed_module *m, hee
     return heed__fail_file(
         l->where, "the cache is for a window with left %lld; it must be that of the module, %lld (-1: none)",
         (long long)sizes[SIZE_WINDOW], (long long)heed__module_cache_window(m));
-  heed_status status = heed__module_cache_origin(m, "load_cache", origin);
+  heed__module_cache_origin(m, origin);
   for (int64_t i = 0; i < batch; i++) longest = heed__max(longest, l->lengths[i]);
-  if (status != HEED_OK || longest == 0) return status;
+  if (longest == 0) return HEED_OK;
   snprintf(name, sizeof name, "layers.%lld.positions", (long long)l->number);
   const char *positions = metadata_of(l->archive, name);
   if (positions == NULL) return heed__fail_file(l->where, "the metadata %s is missing", name);
@@ -273,12 +295,7 @@ static heed_status check_module(const loaded_layer *l, const heed_module *m, hee
     return heed__fail_file(l->where,
                            "the positions of its keys are '%.200s'; they must be those of the module, '%s'",
                            positions, origin->positions);
-  const heed_tensor *probe = l->tensor[LAYER_PROBE];
-  if (probe != NULL && origin->probed &&
-      !is_same_probe((const float *)(const void *)probe->data, origin->probe))
-    return heed__fail_file(l->where,
-                           "its keys were made with other weights; it must be a cache of this model");
-  return HEED_OK;
+  return check_samples(l->where, l->tensor[LAYER_SAMPLES], origin->sample[0], origin->samples);
 }
 
 static heed_status load_layer(const heed__where *file, const heed_archive *archive, int64_t number,
@@ -347,9 +364,23 @@ static heed_status check_file(const heed__where *where, const heed_archive *arch
                          layers != NULL && strcmp(layers, "1") == 0 ? "" : "s", number);
 }
 
-heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count,
-                                heed_module *const *modules, heed_kv_cache **out) {
-  HEED__ENTER(ctx, "load_cache", path, modules, out);
+/* Whether the file is of the model with these samples of all parameters. */
+static heed_status check_model(const heed__where *where, const heed_archive *archive,
+                               const heed_tensor *samples) {
+  heed_tensor *found = NULL;
+  heed_status status = take_named(archive, model_samples, &found);
+  if (status == HEED_OK && found != NULL &&
+      (found->dtype != HEED_FLOAT32 || found->ndim != 2 || found->shape[1] != HEED__SAMPLE))
+    status = heed__fail_file(where, "samples are no float32 [n, %d]; the file is damaged", HEED__SAMPLE);
+  if (status == HEED_OK)
+    status = check_samples(where, found, (const float *)(const void *)samples->data, samples->shape[0]);
+  heed_tensor_free(found);
+  return status;
+}
+
+heed_status heed__kv_caches_load(heed_context *ctx, const char *path, int64_t count,
+                                 heed_module *const *modules, const heed_tensor *samples,
+                                 heed_kv_cache **out) {
   heed_archive *archive = NULL;
   heed__where where;
   heed_status status = check_modules(ctx, count, modules);
@@ -363,6 +394,7 @@ heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t cou
   if (status == HEED_OK) status = check_file(&where, archive, count);
   for (int64_t i = 0; i < count && status == HEED_OK; i++)
     status = load_layer(&where, archive, i + 1, modules[i], &made[i]);
+  if (status == HEED_OK && samples != NULL) status = check_model(&where, archive, samples);
   heed_archive_free(archive);
   for (int64_t i = 0; i < count; i++) {
     if (status == HEED_OK)
@@ -372,6 +404,12 @@ heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t cou
   }
   heed__release(ctx, made);
   return status;
+}
+
+heed_status heed_kv_caches_load(heed_context *ctx, const char *path, int64_t count,
+                                heed_module *const *modules, heed_kv_cache **out) {
+  HEED__ENTER(ctx, "load_cache", path, modules, out);
+  return heed__kv_caches_load(ctx, path, count, modules, NULL, out);
 }
 
 heed_status heed_kv_cache_load(heed_module *m, const char *path, heed_kv_cache **out) {

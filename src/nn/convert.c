@@ -13,13 +13,40 @@ typedef struct conversion {
   heed_dtype dtype;
   leaf *leaves;
   int64_t count;
+  const heed_tensor *refused; /* a weight whose rows are not whole blocks */
+  bool fits;                  /* those of another one are */
 } conversion;
 
-static bool changes(const conversion *c, const heed_module *m) {
+unsigned heed__module_dtypes(void) {
+  unsigned set = 0;
+  for (int i = 0; heed__is_any_dtype((heed_dtype)i); i++)
+    if (heed__can_store((heed_dtype)i) || heed__is_blocked((heed_dtype)i)) set |= HEED__DTYPE_BIT(i);
+  return set;
+}
+
+/* As llama.cpp's tools choose. */
+heed_dtype heed__dtype_of_rows(heed_dtype dtype, int64_t n, heed_dtype otherwise) {
+  if (n % heed__block_elements(dtype) == 0) return dtype;
+  const heed_dtype smaller = dtype == HEED_Q4_K   ? HEED_Q5_0
+                             : dtype == HEED_Q5_K ? HEED_Q5_1
+                             : dtype == HEED_Q6_K ? HEED_Q8_0
+                                                  : dtype;
+  return n % heed__block_elements(smaller) == 0 ? smaller : otherwise;
+}
+
+/* The dtype that a weight gets. */
+static heed_dtype dtype_of_weight(const conversion *c, const heed_tensor *weight) {
+  return heed__dtype_of_rows(c->dtype, weight->shape[1], weight->dtype);
+}
+
+static bool changes(conversion *c, const heed_module *m) {
   if (m->class->storable == NULL || (c->dtype == HEED_INT8 && !m->class->quantizes)) return false;
   const heed_tensor *weight = heed__module_slot(m, m->class->storable)->parameter;
-  if (heed__is_blocked(c->dtype) && weight->shape[1] % heed__block_elements(c->dtype) != 0) return false;
-  return weight->dtype != c->dtype;
+  if (heed__dtype_of_rows(c->dtype, weight->shape[1], HEED_BOOL) == HEED_BOOL)
+    c->refused = weight;
+  else
+    c->fits = true;
+  return weight->dtype != dtype_of_weight(c, weight);
 }
 
 /* Counts the modules to convert in m and its parts, and lists them if c->leaves is allocated. A module that
@@ -48,7 +75,8 @@ static heed_status convert(const conversion *c, leaf *l) {
   heed_status status = HEED_OK;
   if (heed__is_placeholder(weight)) {
     const int64_t scales[] = {weight->shape[0], heed__int8_blocks(weight->shape[1])};
-    status = heed__placeholder(ctx, c->function, c->dtype, weight->ndim, weight->shape, &l->weight);
+    status = heed__placeholder(ctx, c->function, dtype_of_weight(c, weight), weight->ndim, weight->shape,
+                               &l->weight);
     if (status == HEED_OK && c->dtype == HEED_INT8)
       status = heed__placeholder(ctx, c->function, HEED_FLOAT32, 2, scales, &l->scale);
     return status;
@@ -64,7 +92,7 @@ static heed_status convert(const conversion *c, leaf *l) {
       status = heed__quantize_int8(ctx, c->function, HEED__WEIGHT, wide != NULL ? wide : weight, &l->weight,
                                    &l->scale);
   } else {
-    status = heed__to(ctx, c->function, weight, c->dtype, &l->weight);
+    status = heed__to(ctx, c->function, weight, dtype_of_weight(c, weight), &l->weight);
   }
   heed_tensor_free(wide);
   return status;
@@ -112,9 +140,16 @@ static void commit(leaf *l) {
 heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t count,
                              heed_module *const *modules, heed_dtype dtype) {
   conversion c = {.ctx = ctx, .function = function, .dtype = dtype};
-  heed_status status = heed__is_blocked(dtype) ? HEED_OK : heed__check_stored(ctx, function, dtype);
-  if (status != HEED_OK) return status;
+  char text[HEED__DTYPES_TEXT], shape[HEED__SHAPE_TEXT];
+  heed_status status = HEED_OK;
+  if ((heed__module_dtypes() & HEED__DTYPE_BIT(dtype)) == 0)
+    return heed__fail(ctx, HEED_DTYPE, "%s: dtype is %s; it must be %s", function, heed_dtype_name(dtype),
+                      heed__dtypes_text(text, heed__module_dtypes(), ""));
   for (int64_t i = 0; i < count; i++) gather(&c, modules[i]);
+  if (c.refused != NULL && !c.fits)
+    return heed__fail(
+        ctx, HEED_SHAPE, "%s: dtype is %s; the rows of no weight are whole blocks of 32 elements: one is %s",
+        function, heed_dtype_name(dtype), heed__shape_text(shape, c.refused->ndim, c.refused->shape));
   if (c.count == 0) return HEED_OK;
   const size_t bytes = (size_t)c.count * sizeof *c.leaves;
   c.leaves = heed__allocate(ctx, bytes);

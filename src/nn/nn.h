@@ -162,6 +162,12 @@ void heed__module_take_parameter(heed_module *m, const char *name, heed_tensor *
 
 #define HEED__WEIGHT "weight"
 #define HEED__SCALE  "weight_scale" /* follows an int8 weight */
+/** The dtypes of heed_module_to, as a set (heed__dtypes_text). (convert.c) */
+unsigned heed__module_dtypes(void);
+/** The dtype of weights with rows of n elements where `dtype` is wanted: of blocked dtypes, the one of blocks
+ * of 32 that takes the place of blocks of 256 where these do not fit; `otherwise` if 32 does not divide n
+ * either. (convert.c) */
+heed_dtype heed__dtype_of_rows(heed_dtype dtype, int64_t n, heed_dtype otherwise);
 /** heed_module_to for several modules: all weights change or none. (convert.c) */
 HEED_MUST_USE
 heed_status heed__modules_to(heed_context *ctx, const char *function, int64_t count,
@@ -276,14 +282,20 @@ heed_status heed__attention_check_forward(heed_module *m, const heed_tensor *x,
 HEED_MUST_USE
 heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *cache, int64_t batch,
                                      int64_t added, const int64_t *added_each);
-/** What the keys of a cache depend on. Errors: MEMORY, CANCELLED, LIMIT. (attention/cache.c) */
-HEED_MUST_USE
-heed_status heed__module_cache_origin(const heed_module *m, const char *function, heed__kv_origin *origin);
+/** What the keys and values of a cache depend on. (attention/cache.c) */
+void heed__module_cache_origin(const heed_module *m, heed__kv_origin *origin);
 /** The keys before its own that a query sees, -1 for all, as caches store it. (attention/cache.c) */
 int64_t heed__module_cache_window(const heed_module *m);
 /** The forward pass of modules with a softmax over the keys. (attention/stages.c) */
 heed_status heed__attention_forward(heed_module *m, const heed_tensor *x, const heed_forward_options *options,
                                     heed_tensor **out, heed_attention_taps *taps);
+
+/* ---- Samples of parameters (samples.c) ---- */
+
+/** Samples a tensor; `scale` is the weight_scale of int8, else NULL. */
+void heed__sample_parameter(const heed_tensor *x, const heed_tensor *scale, float sample[HEED__SAMPLE]);
+/** How many of `count` samples differ: those of one dtype in any bit, others beyond its rounding. */
+int64_t heed__differing_samples(const float *a, const float *b, int64_t count);
 
 /* ---- Watched modules, whose forward pass the binding accompanies (watch.c) ---- */
 

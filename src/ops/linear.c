@@ -53,8 +53,9 @@ static heed_status check_linear(heed_context *ctx, const char *function, const h
 /* Multiply-adds of a slice: waking a thread for less costs more than it saves. The division depends on the
  * sizes alone, so that results do not depend on the number of threads. Fewer rows take as long as MEMORY
  * ones, since they wait for the memory of the weight. */
-#define LOWP_SLICE ((int64_t)1 << 21)
-#define MEMORY     8
+#define LOWP_SLICE     ((int64_t)1 << 21)
+#define MEMORY         8
+#define MEMORY_COLUMNS 64
 
 /* Elements of 16 bits that usually fit the second-level cache. */
 #define LOWP_NEAR ((int64_t)1 << 18)
@@ -106,9 +107,9 @@ static bool multiply_reduced_slice(void *argument, int64_t i, int slot, int64_t 
   return d->kernels->reduced(&task, d->work.pace, position);
 }
 
-/* False: the product is not computed in fewer bits, by the context's precision, its kernels or for lack of
- * memory for packing. */
-static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
+/* *begun is false if the product is not computed in fewer bits, by the context's precision or its kernels. */
+static heed_status begin_reduced(heed_context *ctx, const char *function, heed__lowp_work *d,
+                                 const heed__lowp_task *t, bool *begun) {
   enum {
     COLUMNS = 192,
     ROWS = 512,
@@ -117,28 +118,33 @@ static bool begin_reduced(heed_context *ctx, heed__lowp_work *d, const heed__low
   const heed__kernels *kernels = heed__kernels_of(ctx);
   const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8 || heed__is_blocked(t->dtype);
   size_t each;
+  *begun = false;
   if (ctx->precision == HEED_PRECISION_HIGHEST || (!stored && ctx->precision == HEED_PRECISION_HIGH))
-    return false;
+    return HEED_OK;
   const size_t bytes = kernels->reduced_bytes(t, &each);
-  if (bytes == 0) return false;
+  if (bytes == 0) return HEED_OK;
   each = (each + HEED__ALIGNMENT - 1) / HEED__ALIGNMENT * HEED__ALIGNMENT;
   const int workers = heed__workers(ctx);
   *d = (heed__lowp_work){.kernels = kernels, .whole = *t, .scratch_each = each};
   d->packed = heed__allocate(ctx, bytes);
-  d->scratch = heed__allocate(ctx, (size_t)workers * each);
-  if (d->packed == NULL || d->scratch == NULL) {
+  if (d->packed == NULL) return heed__fail_memory(ctx, function, bytes);
+  if (each > 0) d->scratch = heed__allocate(ctx, (size_t)workers * each);
+  if (each > 0 && d->scratch == NULL) {
     heed__release(ctx, d->packed);
-    heed__release(ctx, d->scratch);
-    return false;
+    return heed__fail_memory(ctx, function, (size_t)workers * each);
   }
+  *begun = true;
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n;
   d->rows = heed__part_of(m, ROWS, HEED__REDUCED_ROWS);
-  const double columns = (double)WORK / ((double)d->rows * (double)t->k);
-  d->columns = columns < (double)n ? heed__part_of(n, heed__max(COLUMNS, (int64_t)columns), COLUMNS) : n;
+  const bool few = m < MEMORY;
+  const double columns =
+      few ? (double)LOWP_SLICE / (MEMORY * (double)t->k) : (double)WORK / ((double)d->rows * (double)t->k);
+  const int64_t part = few ? MEMORY_COLUMNS : COLUMNS;
+  d->columns = columns < (double)n ? heed__part_of(n, heed__max(part, (int64_t)columns), part) : n;
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->packing, workers, heed__parts(m, PACKED_ROWS), pack_slice, d);
   heed__work_begin(ctx, &d->work, workers, d->across * heed__parts(m, d->rows), multiply_reduced_slice, d);
-  return true;
+  return HEED_OK;
 }
 
 static bool run_lowp(heed_context *ctx, heed__lowp_work *d) {
@@ -177,30 +183,37 @@ bool heed__goes_reduced(const heed_context *ctx, int64_t m, int64_t n, int64_t k
          heed__kernels_of(ctx)->reduced_bytes(&task, &unused) > 0;
 }
 
-bool heed__reduced_product(heed_context *ctx, const heed__product *p) {
+heed_status heed__reduced_product(heed_context *ctx, const char *function, const heed__product *p) {
   const heed__lowp_task task = as_lowp(p);
   heed__lowp_work d;
-  if (!begin_reduced(ctx, &d, &task)) return false;
-  (void)!run_lowp(ctx, &d);
+  bool begun;
+  const heed_status status = begin_reduced(ctx, function, &d, &task, &begun);
+  if (status || !begun) return status;
+  const bool whole = run_lowp(ctx, &d);
   end_lowp(ctx, &d);
-  return true;
+  return whole ? HEED_OK : heed__stopped(ctx, function);
 }
 
-static void begin_lowp(heed_context *ctx, heed__lowp_work *d, const heed__lowp_task *t) {
+static heed_status begin_lowp(heed_context *ctx, const char *function, heed__lowp_work *d,
+                              const heed__lowp_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__max((int64_t)t->k, 1);
-  if (begin_reduced(ctx, d, t)) return;
+  bool begun;
+  const heed_status status = begin_reduced(ctx, function, d, t, &begun);
+  if (status || begun) return status;
   d->kernels = heed__kernels_of(ctx);
   d->whole = *t;
   d->packed = NULL;
   d->rows = m;
   d->columns = n;
   const double columns = (double)LOWP_SLICE / ((double)heed__max(m, MEMORY) * (double)k);
-  if (columns < (double)n) d->columns = heed__part_of(n, heed__max(64, (int64_t)columns), 64);
+  if (columns < (double)n)
+    d->columns = heed__part_of(n, heed__max(MEMORY_COLUMNS, (int64_t)columns), MEMORY_COLUMNS);
   const double rows = (double)LOWP_SLICE / ((double)d->columns * (double)k);
   if (rows < (double)m) d->rows = heed__part_of(m, heed__max(384, (int64_t)rows), 12);
   d->across = heed__parts(n, d->columns);
   heed__work_begin(ctx, &d->work, heed__workers(ctx), d->across * heed__parts(m, d->rows),
                    multiply_lowp_slice, d);
+  return HEED_OK;
 }
 
 /* Replaces *x by a copy, which the caller frees as *made, if its rows are not contiguous. */
@@ -224,7 +237,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
   const int64_t k = weight->shape[1], n = weight->shape[0];
   const int64_t m = heed__quotient(l->result.tensor->numel, n);
   int64_t stride[2] = {k, 1};
-  heed_status status;
+  heed_status status = HEED_OK;
   if (x->numel > 0 &&
       (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) || (l->lowp && k > 1 && stride[1] != 1))) {
     if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &l->made[0]))) return status;
@@ -249,9 +262,11 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                              .b_column = weight->stride[0],
                              .c_row = n};
     const heed__lowp_task task = as_lowp(&p);
-    l->lowp = l->lowp && begin_reduced(ctx, &l->as.lowp, &task);
-    if (!l->lowp) heed__gemm_begin(ctx, &l->as.gemm, &p);
-    return HEED_OK;
+    if (l->lowp)
+      status = begin_reduced(ctx, function, &l->as.lowp, &task, &l->lowp);
+    else
+      heed__gemm_begin(ctx, &l->as.gemm, &p);
+    return status;
   }
   if ((status = close_rows(ctx, function, &weight, &l->made[2]))) return status;
   if (scale && (status = close_rows(ctx, function, &scale, &l->made[3]))) return status;
@@ -269,8 +284,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                                 .c = c,
                                 .c_row = n,
                                 .far = n * k > LOWP_NEAR};
-  begin_lowp(ctx, &l->as.lowp, &task);
-  return HEED_OK;
+  return begin_lowp(ctx, function, &l->as.lowp, &task);
 }
 
 /* Whether a float32 weight is multiplied in bfloat16: its rows must be contiguous. */

@@ -33,28 +33,29 @@ static void multiply_int64(const matrices *p, const int64_t *a, const int64_t *b
   }
 }
 
-/* Stops early at a cancellation check, which the caller must make too. */
-static void multiply(heed_context *ctx, const matrices *p, heed_dtype dtype, const void *a, const void *b,
-                     void *c) {
+/* Stops early at a cancellation check, which the caller must make too. Errors: MEMORY, if p->reduced. */
+static heed_status multiply(heed_context *ctx, const char *function, const matrices *p, heed_dtype dtype,
+                            const void *a, const void *b, void *c) {
   if (dtype == HEED_INT64) {
     multiply_int64(p, a, b, c, &ctx->pace);
-    return;
+    return HEED_OK;
   }
-  const heed__product reduced = {.m = p->m,
-                                 .n = p->n,
-                                 .k = p->k,
-                                 .a = a,
-                                 .b = b,
-                                 .c = c,
-                                 .a_row = p->a_row,
-                                 .a_column = 1,
-                                 .b_row = p->b_row,
-                                 .b_column = p->b_column,
-                                 .c_row = p->n};
-  if (!p->reduced || !heed__reduced_product(ctx, &reduced)) {
-    (void)!heed__gemm(ctx, p->m, p->n, p->k, a, p->a_row, p->a_column, b, p->b_row, p->b_column, NULL, c,
-                      p->n);
+  if (p->reduced) {
+    const heed__product product = {.m = p->m,
+                                   .n = p->n,
+                                   .k = p->k,
+                                   .a = a,
+                                   .b = b,
+                                   .c = c,
+                                   .a_row = p->a_row,
+                                   .a_column = 1,
+                                   .b_row = p->b_row,
+                                   .b_column = p->b_column,
+                                   .c_row = p->n};
+    return heed__reduced_product(ctx, function, &product);
   }
+  (void)!heed__gemm(ctx, p->m, p->n, p->k, a, p->a_row, p->a_column, b, p->b_row, p->b_column, NULL, c, p->n);
+  return HEED_OK;
 }
 
 /* x with a dimension of size 1 added in front (or behind) if it has only one dimension. */
@@ -77,20 +78,27 @@ static void batch_of(heed_tensor *view, const heed_tensor *x) {
 
 typedef struct batch_product {
   heed_context *ctx;
+  const char *function;
   const matrices *product;
   heed_dtype dtype;
+  heed_status status; /* of products in fewer bits, one after the other */
 } batch_product;
 
 /* The walk visits the first elements of the matrices of a, b and c. */
 static void multiply_part(void *user, heed__walk *w, int worker) {
-  const batch_product *p = user;
+  batch_product *p = user;
   const ptrdiff_t bytes = (ptrdiff_t)heed__element_bytes(p->dtype);
   (void)worker;
   bool more = true;
   while (more) {
     for (int64_t i = 0; i < w->count && !heed__is_due(&p->ctx->pace); i++) {
-      multiply(p->ctx, p->product, p->dtype, w->data[0] + i * w->stride[0] * bytes,
-               w->data[1] + i * w->stride[1] * bytes, w->data[2] + i * w->stride[2] * bytes);
+      const heed_status status =
+          multiply(p->ctx, p->function, p->product, p->dtype, w->data[0] + i * w->stride[0] * bytes,
+                   w->data[1] + i * w->stride[1] * bytes, w->data[2] + i * w->stride[2] * bytes);
+      if (status) {
+        p->status = status;
+        return;
+      }
     }
     more = !heed__is_due(&p->ctx->pace) && heed__walk_next(w);
   }
@@ -102,10 +110,11 @@ static void multiply_part(void *user, heed__walk *w, int worker) {
 #define AN_ELEMENT    16
 
 /* c [batch..., m, n], row-major, from the matrices of a and b, whose leading dimensions broadcast to batch.
- * False if a cancellation check stops it. */
-static bool multiply_batch(heed_context *ctx, const matrices *p, int ndim, const int64_t *batch,
-                           const heed_tensor *a, const heed_tensor *b, const heed_tensor *c) {
-  batch_product user = {ctx, p, c->dtype};
+ * Errors: MEMORY, if p->reduced, or of a cancellation check. */
+static heed_status multiply_batch(heed_context *ctx, const char *function, const matrices *p, int ndim,
+                                  const int64_t *batch, const heed_tensor *a, const heed_tensor *b,
+                                  const heed_tensor *c) {
+  batch_product user = {ctx, function, p, c->dtype, HEED_OK};
   heed_tensor x, y, z;
   heed__walk w;
   batch_of(&x, a);
@@ -117,7 +126,7 @@ static bool multiply_batch(heed_context *ctx, const matrices *p, int ndim, const
     z.shape[d] = batch[d];
     z.stride[d] *= p->m * p->n;
   }
-  if (!heed__walk_begin(&w, ndim, batch, 3, (const heed_tensor *const[]){&x, &y, &z})) return true;
+  if (!heed__walk_begin(&w, ndim, batch, 3, (const heed_tensor *const[]){&x, &y, &z})) return HEED_OK;
   const heed__product one = {.m = p->m,
                              .n = p->n,
                              .k = p->k,
@@ -128,16 +137,19 @@ static bool multiply_batch(heed_context *ctx, const matrices *p, int ndim, const
                              .c_row = p->n};
   if (c->dtype == HEED_FLOAT32) heed__gemm_prepare(ctx, &one);
   const double work = (double)p->m * (double)p->n * (double)p->k;
+  bool whole = true;
   if (work < LARGE_PRODUCT)
-    return heed__walk_divided(ctx, &w, 1, (int64_t)work / AN_ELEMENT + 1, multiply_part, &user);
-  multiply_part(&user, &w, 0);
-  return !heed__is_due(&ctx->pace);
+    whole = heed__walk_divided(ctx, &w, 1, (int64_t)work / AN_ELEMENT + 1, multiply_part, &user);
+  else
+    multiply_part(&user, &w, 0);
+  if (user.status) return user.status;
+  return whole && !heed__is_due(&ctx->pace) ? HEED_OK : heed__stopped(ctx, function);
 }
 
 /* Chooses bfloat16 for large float32 products, for which the rows of x and the rows or columns of y must be
  * contiguous: otherwise they are copied, to made[0] and made[1], which the caller frees. */
-static heed_status choose(heed_context *ctx, const char *function, matrices *p, heed_tensor *x,
-                          heed_tensor *y, heed_tensor *made[2]) {
+static heed_status choose_product(heed_context *ctx, const char *function, matrices *p, heed_tensor *x,
+                                  heed_tensor *y, heed_tensor *made[2]) {
   enum { FEW = 64 }; /* columns, for fewer of which a copy of x costs more than it saves */
   const double work = (double)p->m * (double)p->n * (double)p->k;
   const int64_t *row = y->stride + y->ndim - 2, *column = row + 1;
@@ -234,13 +246,12 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
     p.m = rows;
     batch_ndim = 0;
   }
-  if ((status = choose(ctx, function, &p, &x, &y, made))) goto done;
+  if ((status = choose_product(ctx, function, &p, &x, &y, made))) goto done;
   p.a_row = x.stride[x.ndim - 2];
   p.a_column = x.stride[x.ndim - 1];
   p.b_row = y.stride[y.ndim - 2];
   p.b_column = y.stride[y.ndim - 1];
-  if (!multiply_batch(ctx, &p, batch_ndim, batch, &x, &y, result.tensor))
-    status = heed__stopped(ctx, function);
+  status = multiply_batch(ctx, function, &p, batch_ndim, batch, &x, &y, result.tensor);
 done:
   heed_tensor_free(made[0]);
   heed_tensor_free(made[1]);

@@ -134,12 +134,14 @@ static float affine_error(const float *x, const float *weight, const float numbe
   return sum_of_lanes(lane);
 }
 
-/* The scale and minimum with the least weighted squared error for given integers, which are not all 0. */
+/* The scale and minimum with the least weighted squared error for given integers, which are not all 0. If
+ * they are all equal the determinant is a rounding error, below 1e-6 of its terms; else it is above 3e-5 of
+ * them. */
 static affine solve_affine(const affine_sums *s) {
   const float determinant = s->weight * s->qq - s->q * s->q;
   const affine a = {(s->weight * s->qx - s->x * s->q) / determinant,
                     (s->q * s->qx - s->qq * s->x) / determinant};
-  if (determinant > 0.0f && a.minimum >= 0.0f) return a;
+  if (determinant > 1e-5f * s->weight * s->qq && a.minimum >= 0.0f) return a;
   return (affine){s->qx / s->qq, 0.0f};
 }
 

@@ -70,10 +70,10 @@ void heed__gemm_end(heed_context *ctx, heed__gemm_work *g);
 /** Whether the context's precision and kernels multiply float32 matrices of that size in bfloat16. (linear.c)
  */
 bool heed__goes_reduced(const heed_context *ctx, int64_t m, int64_t n, int64_t k);
-/** The product in bfloat16, whose a_column and b_row or b_column are 1, or until a cancellation check stops
- * it. False: not begun, for lack of memory. (linear.c) */
+/** The product in bfloat16, which it goes to, and whose a_column and b_row or b_column are 1. Errors: MEMORY,
+ * or of a cancellation check. (linear.c) */
 HEED_MUST_USE
-bool heed__reduced_product(heed_context *ctx, const heed__product *p);
+heed_status heed__reduced_product(heed_context *ctx, const char *function, const heed__product *p);
 
 /* ---- Linear maps (linear.c) ---- */
 

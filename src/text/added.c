@@ -62,6 +62,8 @@ heed_status heed__added_prepare(heed_tokenizer *tok) {
     tok->added[i].text = normal.data + at;
     at += tok->added[i].size;
   }
+  for (int32_t i = 0; i < tok->added_count && status == HEED_OK; i++)
+    if (tok->added[i].size > tok->added_longest) tok->added_longest = tok->added[i].size;
   heed__release(tok->ctx, one.data);
   tok->added_text = normal.data;
   if (status == HEED_OK && tok->added_count > 0) status = build_added_trie(tok, false, &tok->raw);
@@ -89,29 +91,55 @@ static bool stands_alone(const char *text, size_t size, size_t begin, size_t end
   return (begin == 0 || !heed__is_word_character(before)) && (end == size || !heed__is_word_character(after));
 }
 
-void heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, const char *text, size_t size,
-                      size_t *from, size_t least, int32_t *found, heed__text_span *span) {
+/* Whether to stop, after more work in bytes: checked once in 2^14 of them. */
+static bool is_search_due(const heed_tokenizer *tok, size_t *work, size_t more) {
+  *work += more;
+  if (*work < 1 << 14) return false;
+  *work = 0;
+  return heed__is_due(&tok->ctx->pace);
+}
+
+/* Extends a token over the spaces beside it. Returns false if it stopped at a cancellation check. */
+static bool take_spaces(const heed_tokenizer *tok, const heed__added *a, const char *text, size_t size,
+                        size_t least, heed__text_span *span) {
+  size_t length, work = 0;
+  while (a->lstrip && span->begin > least &&
+         heed__is_white(character_beside(text, size, span->begin, true, &length))) {
+    span->begin -= length;
+    if (is_search_due(tok, &work, length)) return false;
+  }
+  while (a->rstrip && span->end < size &&
+         heed__is_white(character_beside(text, size, span->end, false, &length))) {
+    span->end += length;
+    if (is_search_due(tok, &work, length)) return false;
+  }
+  if (span->begin < least) span->begin = least;
+  return true;
+}
+
+heed_status heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, const char *text,
+                             size_t size, size_t *from, size_t least, int32_t *found, heed__text_span *span) {
   const heed__trie *trie = normalized ? &tok->normal : &tok->raw;
+  size_t work = 0;
   *found = -1;
   for (size_t at = *from; at < size && trie->count > 0;) {
     int32_t index;
     size_t length = heed__trie_longest(trie, text + at, size - at, &index);
+    if (is_search_due(tok, &work, tok->added_longest)) return heed__stopped(tok->ctx, "encode");
     if (length == 0) {
       at++;
       continue;
     }
     const heed__added *a = &tok->added[index];
-    size_t begin = at, end = at + length;
-    at = end;
-    if ((a->special && !special) || (a->single_word && !stands_alone(text, size, begin, end))) continue;
-    *from = end;
-    while (a->lstrip && begin > least && heed__is_white(character_beside(text, size, begin, true, &length)))
-      begin -= length;
-    while (a->rstrip && end < size && heed__is_white(character_beside(text, size, end, false, &length)))
-      end += length;
+    *span = (heed__text_span){at, at + length};
+    at = span->end;
+    if ((a->special && !special) || (a->single_word && !stands_alone(text, size, span->begin, span->end)))
+      continue;
+    *from = span->end;
+    if (!take_spaces(tok, a, text, size, least, span)) return heed__stopped(tok->ctx, "encode");
     *found = index;
-    *span = (heed__text_span){begin < least ? least : begin, end};
-    return;
+    return HEED_OK;
   }
   *from = size;
+  return HEED_OK;
 }

@@ -77,7 +77,7 @@ heed_status heed__add_named_splits(heed_tokenizer *tok, const char *where, const
       status = heed__add_pattern(tok, where, HEED__SPLIT, rule->patterns[k]);
     if (rule->nfc) heed__step_add(&tok->normalizers, HEED__NFC);
     tok->ignore_merges = rule->ignore_merges;
-    if (rule->bos && tok->bos >= 0 && tok->before_count == 0) tok->before[tok->before_count++] = tok->bos;
+    if (rule->bos && tok->before_count == 0) tok->before[tok->before_count++] = tok->bos;
     return status;
   }
   return status;

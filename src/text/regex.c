@@ -3,15 +3,18 @@
 
 #include <string.h>
 
-#define MOST_CODE  20000 /* instructions */
-#define MOST_DEPTH 16    /* of groups */
-#define MOST_COUNT 1000  /* of a quantifier */
+#define MOST_CODE  20000      /* instructions */
+#define MOST_DEPTH 16         /* of groups */
+#define MOST_COUNT 1000       /* of a quantifier */
+#define MOST_AGAIN (1u << 20) /* bytes that are read again to repeat groups */
 
 typedef struct regex_parser {
   heed__regex *r;
   const char *where, *start, *p, *end;
   int depth;
-  bool fold; /* upper and lower case are the same */
+  bool fold;    /* upper and lower case are the same */
+  bool nothing; /* what was read last also matches the empty text */
+  size_t again; /* bytes that were read again */
   heed_status status;
 } regex_parser;
 
@@ -291,6 +294,7 @@ static void read_group(regex_parser *s) {
   if (look) {
     emit_code(s, (heed__instruction){.op = HEED__OP_END});
     if (s->status == HEED_OK) code_at(s->r, at)->to = code_count(s->r);
+    s->nothing = true;
   }
   if (s->status == HEED_OK && (s->p == s->end || *s->p != ')')) refuse_pattern(s, "a group without an end");
   s->p++;
@@ -301,7 +305,7 @@ static void read_group(regex_parser *s) {
 /* A group and its quantifier: the group is compiled as often as it is repeated. */
 static void read_repeated_group(regex_parser *s) {
   const char *const body = s->p;
-  const uint32_t start = code_count(s->r);
+  const size_t code = s->r->code.size, classes = s->r->classes.size, ranges = s->r->ranges.size;
   uint32_t min, max;
   heed__greed greed;
   read_group(s);
@@ -312,14 +316,23 @@ static void read_repeated_group(regex_parser *s) {
     refuse_pattern(s, "a possessive group");
     return;
   }
+  if (max == HEED__REGEX_UNLIMITED && s->nothing) { /* it would repeat nothing for ever */
+    s->p = stop;
+    refuse_pattern(s, "an endless repetition of a group that can be empty");
+    return;
+  }
   const char *const after = s->p;
-  s->r->code.size = start * sizeof(heed__instruction);
+  s->r->code.size = code;
+  s->r->classes.size = classes;
+  s->r->ranges.size = ranges;
   const uint32_t copies = max == HEED__REGEX_UNLIMITED ? min + 1 : max;
   uint32_t split = 0;
   for (uint32_t i = 0; i < copies && s->status == HEED_OK; i++) {
     const bool optional = i >= min;
     if (optional) split = emit_code(s, (heed__instruction){.op = HEED__OP_SPLIT, .to = split});
     s->p = body;
+    s->again += (size_t)(stop - body);
+    if (s->again > MOST_AGAIN) refuse_pattern(s, "repeated groups of more than 1 MiB in all");
     read_group(s);
     if (!optional || s->status != HEED_OK) continue;
     if (max == HEED__REGEX_UNLIMITED) emit_code(s, (heed__instruction){.op = HEED__OP_JUMP, .to = split});
@@ -333,6 +346,7 @@ static void read_repeated_group(regex_parser *s) {
     instruction->other = greed == HEED__LAZY ? body_at : end;
     i = previous;
   }
+  s->nothing |= min == 0;
   s->p = after;
 }
 
@@ -357,6 +371,7 @@ static void read_element(regex_parser *s) {
   } else if (c == '\\' && s->end - s->p > 1 && (s->p[1] == 'A' || s->p[1] == 'z')) {
     emit_code(s, (heed__instruction){.op = s->p[1] == 'A' ? HEED__OP_START : HEED__OP_FINISH});
     s->p += 2;
+    s->nothing = true;
     return;
   } else {
     int32_t character;
@@ -367,18 +382,24 @@ static void read_element(regex_parser *s) {
   heed__instruction set = {.op = HEED__OP_SET};
   set.class = keep_class(s, class);
   read_quantifier(s, &set.min, &set.max, &set.greed);
+  s->nothing = set.min == 0;
   emit_code(s, set);
 }
 
 static void read_sequence(regex_parser *s) {
-  while (s->status == HEED_OK && s->p < s->end && *s->p != '|' && *s->p != ')') read_element(s);
+  bool nothing = true;
+  while (s->status == HEED_OK && s->p < s->end && *s->p != '|' && *s->p != ')') {
+    read_element(s);
+    nothing &= s->nothing;
+  }
+  s->nothing = nothing;
 }
 
 /* Alternatives up to ) or the end: SPLIT, the first, JUMP to the end, SPLIT, the second, … Of the whole
  * pattern each ends with END. */
 static void read_alternatives(regex_parser *s, bool whole) {
   uint32_t jump = 0; /* the last JUMP, chained by `to` to those before */
-  bool more;
+  bool more, nothing = false;
   do {
     uint32_t split = 0;
     if (whole && s->r->alternatives == HEED__ALTERNATIVES) refuse_pattern(s, "more than 32 alternatives");
@@ -388,6 +409,7 @@ static void read_alternatives(regex_parser *s, bool whole) {
     else
       split = emit_code(s, (heed__instruction){.op = HEED__OP_SPLIT});
     read_sequence(s);
+    nothing |= s->nothing;
     more = s->status == HEED_OK && s->p < s->end && *s->p == '|';
     if (more) s->p++;
     if (whole) {
@@ -400,6 +422,7 @@ static void read_alternatives(regex_parser *s, bool whole) {
       instruction->other = more ? code_count(s->r) : UINT32_MAX; /* the last one: no other */
     }
   } while (more && s->status == HEED_OK);
+  s->nothing = nothing;
   if (whole && s->status == HEED_OK && s->p < s->end) refuse_pattern(s, "a parenthesis too many");
   if (whole || s->status != HEED_OK) return;
   for (uint32_t end = code_count(s->r), i = jump; i > 0;) {

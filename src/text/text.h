@@ -226,6 +226,7 @@ struct heed_tokenizer {
   heed__vocabulary vocabulary; /* with the added tokens */
   heed__added *added;
   int32_t added_count;
+  size_t added_longest;   /* bytes of the longest */
   uint8_t *is_added;      /* by id: 1 added, 2 also special; NULL: none */
   char *added_text;       /* of the normalised ones, in normalised form */
   heed__trie raw, normal; /* indices of added tokens by text: before and after normalisation */
@@ -311,9 +312,11 @@ extern const char heed__gpt2_pattern[];
 HEED_MUST_USE
 heed_status heed__added_prepare(heed_tokenizer *tok);
 /** The first added token at or after byte `from`: *found, its index, and the bytes that it takes with the
- * spaces that it strips (lstrip, rstrip), none before `least`. `special`: special ones count, too. */
-void heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, const char *text, size_t size,
-                      size_t *from, size_t least, int32_t *found, heed__text_span *span);
+ * spaces that it strips (lstrip, rstrip), none before `least`. `special`: special ones count, too. Errors:
+ * CANCELLED, LIMIT. */
+HEED_MUST_USE
+heed_status heed__added_find(const heed_tokenizer *tok, bool normalized, bool special, const char *text,
+                             size_t size, size_t *from, size_t least, int32_t *found, heed__text_span *span);
 
 /** Reads vocab.json with merges.txt beside it, as GPT-2 has them, and vocab.txt of BERT. (vocab_files.c) */
 HEED_MUST_USE

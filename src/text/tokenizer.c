@@ -81,10 +81,11 @@ static heed_status read_tokenizer(heed_tokenizer *tok, const char *where, char p
     memcpy(merges + folder, "merges.txt", 11);
     return heed__tokenizer_read_pairs(tok, where, path, merges);
   }
-  if (path_ends_with(path, ".gguf")) return heed__tokenizer_read_gguf(tok, where, path);
   if (path_ends_with(path, ".json")) return heed__tokenizer_read_json(tok, where, path);
   if (path_ends_with(path, ".model")) return heed__spm_load(tok->ctx, path, &tok->spm);
   if (path_ends_with(path, ".txt")) return heed__tokenizer_read_lines(tok, where, path);
+  const char *format = heed__path_format(tok->ctx, path);
+  if (format != NULL && strcmp(format, ".gguf") == 0) return heed__tokenizer_read_gguf(tok, where, path);
   return heed__fail(tok->ctx, HEED_FILE,
                     "%s: it must be a folder, tokenizer.json, vocab.json, a .model, a .gguf or vocab.txt",
                     where);
@@ -213,7 +214,8 @@ static heed_status encode_part(heed_tokenizer *tok, const char *part, size_t siz
   while (at < whole.size && status == HEED_OK) {
     int32_t found;
     heed__text_span span;
-    heed__added_find(tok, true, special, whole.data, whole.size, &from, at, &found, &span);
+    status = heed__added_find(tok, true, special, whole.data, whole.size, &from, at, &found, &span);
+    if (status != HEED_OK) break;
     if (found < 0) span = (heed__text_span){whole.size, whole.size};
     text->size = 0;
     status = heed__bytes_put(tok->ctx, encode_name, text, whole.data + at, span.begin - at);
@@ -233,7 +235,8 @@ static heed_status encode_text(heed_tokenizer *tok, const char *text, size_t siz
   while (at < size && status == HEED_OK) {
     int32_t found;
     heed__text_span span;
-    heed__added_find(tok, false, special, text, size, &from, at, &found, &span);
+    status = heed__added_find(tok, false, special, text, size, &from, at, &found, &span);
+    if (status != HEED_OK) return status;
     if (found < 0) span = (heed__text_span){size, size};
     status = encode_part(tok, text + at, span.begin - at, at == 0, special);
     if (status == HEED_OK && found >= 0) status = put_added(tok, tok->added[found].id);

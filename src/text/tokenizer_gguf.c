@@ -240,21 +240,35 @@ static heed_status read_model_named(const gguf_tokens *g) {
                     g->where, shown, name, KEY("model"));
 }
 
+/* One side of the template: the token `id` where the flag, or its default, asks for it. Errors: FILE (an id
+ * that is missing or outside of the vocabulary). */
+static heed_status set_side(const gguf_tokens *g, const char *flag, bool otherwise, const char *key,
+                            int32_t id, int64_t *side, int *count) {
+  heed_gguf_value value;
+  int64_t number = -1;
+  const bool said = heed_gguf_find(g->archive, flag, &value);
+  if (said) *count = 0; /* against the default of its splitting rule */
+  if (!flag_of(g, flag, otherwise || *count > 0)) return HEED_OK;
+  const bool there = heed_gguf_find(g->archive, key, &value);
+  if (id < 0 && there && heed_gguf_integer(&value, &number))
+    return heed__fail(g->ctx, HEED_FILE, "%s: %s is %lld; it must be from 0 to %lld, the last token",
+                      g->where, key, (long long)number, (long long)g->tokens.count - 1);
+  if (id < 0 && (said || there))
+    return heed__fail(g->ctx, HEED_FILE, "%s: %s is %s; it must be the id of a token, as %s is true",
+                      g->where, key, there ? "no integer" : "missing", flag);
+  *count = id >= 0;
+  *side = id;
+  return HEED_OK;
+}
+
 /* A template of one or no token before and after the text, where the file or the model asks for it. */
-static void set_template(const gguf_tokens *g) {
+static heed_status set_template(const gguf_tokens *g) {
   heed_tokenizer *tok = g->tok;
   const bool llama = is_text(g, KEY("model"), "llama"), t5 = is_text(g, KEY("model"), "t5");
-  heed_gguf_value said;
-  if (heed_gguf_find(g->archive, KEY("add_bos_token"), &said))
-    tok->before_count = 0; /* against the default of its splitting rule */
-  if (flag_of(g, KEY("add_bos_token"), llama) && tok->bos >= 0) {
-    tok->before_count = 1;
-    tok->before[0] = tok->bos;
-  }
-  if (flag_of(g, KEY("add_eos_token"), t5) && tok->eos >= 0) {
-    tok->after_count = 1;
-    tok->after[0] = tok->eos;
-  }
+  const heed_status status = set_side(g, KEY("add_bos_token"), llama, KEY("bos_token_id"), tok->bos,
+                                      tok->before, &tok->before_count);
+  if (status != HEED_OK) return status;
+  return set_side(g, KEY("add_eos_token"), t5, KEY("eos_token_id"), tok->eos, tok->after, &tok->after_count);
 }
 
 heed_status heed__tokenizer_read_gguf(heed_tokenizer *tok, const char *where, const char *path) {
@@ -274,7 +288,7 @@ heed_status heed__tokenizer_read_gguf(heed_tokenizer *tok, const char *where, co
   tok->pad = id_of_key(&g, KEY("padding_token_id"));
   tok->unknown = id_of_key(&g, KEY("unknown_token_id"));
   if (status == HEED_OK) status = read_model_named(&g);
-  if (status == HEED_OK && tok->model == HEED__BPE) set_template(&g);
+  if (status == HEED_OK && tok->model == HEED__BPE) status = set_template(&g);
   if (status == HEED_OK && heed_gguf_find(g.archive, "tokenizer.chat_template", &chat) &&
       chat.type == HEED_GGUF_STRING)
     status = heed__text_copy(tok->ctx, chat.data, (size_t)chat.count, &tok->chat_template);

@@ -130,9 +130,9 @@ static const char *read_json_string(tree_reader *r, uint32_t *size) {
   memcpy(out, start, (size_t)(r->p - start));
   out += r->p - start;
   for (int64_t step = 1; r->status == HEED_OK; step++) {
-    if (r->p == stop) {
+    if (r->p >= stop) { /* an escape may cross it */
       r->status =
-          fail_tree(r, stop == r->end ? "the text ends within a string" : "a string has more than 16 MiB");
+          fail_tree(r, r->p >= r->end ? "the text ends within a string" : "a string has more than 16 MiB");
     } else if ((unsigned char)*r->p < ' ') {
       r->status = fail_tree(r, "a string contains a control character");
     } else if (*r->p == '"') {

@@ -187,6 +187,18 @@ static void kept_memory_stays_within_its_own_bound_and_the_memory_limit(void **s
   heed__release(t->ctx, c);
 }
 
+static void a_limit_stays_the_reason_of_a_failure_while_other_allocations_succeed(void **state) {
+  test_context *t = *state;
+  heed_limits limits = {.size = sizeof limits, .memory = 3 * LARGE};
+  assert_ok(heed_set_limits(t->ctx, &limits));
+  assert_null(heed__allocate(t->ctx, 4 * LARGE));
+  void *small = heed__allocate(t->ctx, 8);
+  assert_non_null(small);
+  assert_int_equal(heed__fail_memory(t->ctx, "f", 4 * LARGE), HEED_MEMORY);
+  assert_non_null(strstr(heed_message(t->ctx), "f: memory limit exceeded: "));
+  heed__release(t->ctx, small);
+}
+
 static void kept_memory_is_returned_before_an_allocation_fails(void **state) {
   test_context *t = *state;
   heed_set_kept_memory(t->ctx, 8 * LARGE);
@@ -283,6 +295,7 @@ int main(void) {
     TEST(an_empty_block_is_not_null),
     TEST(releasing_null_does_nothing),
     TEST(memory_in_use_and_its_peak_are_counted),
+    TEST(a_limit_stays_the_reason_of_a_failure_while_other_allocations_succeed),
     TEST(sizes_beyond_the_address_space_are_refused_without_calling_the_allocator),
     TEST(arrays_beyond_the_address_space_are_refused),
     cmocka_unit_test(a_context_freed_early_stays_until_its_last_block_is_released),

@@ -308,12 +308,16 @@ static void embeddings_are_near_double(void **state) {
 /* <R x, y> is <x, Rᵀ y> for every x and y. */
 static void rope_turns_back(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
-  for (int way = 0; way < 8; way++) {
+  for (int way = 0; way < 12; way++) {
     heed_rope_config c;
     heed_rope_config_init(&c, sizeof c);
     c.interleaved = way & 1;
     if (way & 2) c.dims = 6;
     if (way & 4) c.scaling = HEED_ROPE_YARN, c.factor = 4, c.original_context_length = 32;
+    if (way & 8) {
+      c.scaling = HEED_ROPE_FACTORS;
+      for (int i = 0; i < (way & 2 ? 3 : 4); i++) c.factors[i] = 1 + (float)i;
+    }
     heed_tensor *x = random_tensor(ctx, 3, SHAPE(2, 5, 8)), *dy = random_tensor(ctx, 3, SHAPE(2, 5, 8));
     heed_tensor *positions = random_ids(ctx, 5, 300), *y = NULL, *dx = NULL;
     double there = 0, back = 0;

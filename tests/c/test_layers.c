@@ -148,6 +148,12 @@ static void rope_refuses_invalid_arguments(void **state) {
   c.scaling = HEED_ROPE_YARN;
   c.beta_fast = NAN;
   assert_int_equal(heed__check_rope(ctx, "rope", &c, 4), HEED_ARGUMENT);
+  c.scaling = HEED_ROPE_FACTORS;
+  c.factors[0] = 1;
+  assert_fails(ctx, heed__check_rope(ctx, "rope", &c, 4), HEED_ARGUMENT,
+               "rope: factors has 1 element before a 0; it must have 2, one for each pair, and at most 256");
+  c.factors[1] = 2;
+  assert_int_equal(heed__check_rope(ctx, "rope", &c, 4), HEED_OK);
 }
 
 /* ---- Norms ---- */

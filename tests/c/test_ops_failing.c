@@ -101,6 +101,7 @@
   X(rope, heed_rope(F, f->flipped, NULL, NULL, OUT))                                                         \
   X(alibi_slopes, heed_alibi_slopes(F, 6, OUT))                                                              \
   X(linear, heed_linear(F, f->thin, f->flipped, f->row, OUT))                                                \
+  X(linear_in_bfloat16, linear_in_bfloat16(f, OUT))                                                          \
   X(scaled_dot_product_attention,                                                                            \
     heed_scaled_dot_product_attention(                                                                       \
         F, f->flipped, f->square, f->square,                                                                 \
@@ -181,6 +182,18 @@ static heed_status forward(heed_module *m, const heed_tensor *x, heed_tensor **o
 #define X(name) out[next++] = found.name;
   HEED_ATTENTION_TAPS_LIST(X)
 #undef X
+  return status;
+}
+
+/* A product that packs its operands, where the processor has the instructions. */
+static heed_status linear_in_bfloat16(fixture *f, heed_tensor **out) {
+  heed_tensor *x = NULL;
+  heed_status status = heed_view(F, f->tall, 2, SHAPE(22, 100), &x);
+  if (status) return status;
+  assert_ok(heed_set_matmul_precision(F, HEED_PRECISION_MEDIUM));
+  status = heed_linear(F, x, x, NULL, out);
+  assert_ok(heed_set_matmul_precision(F, HEED_PRECISION_HIGHEST));
+  heed_tensor_free(x);
   return status;
 }
 

@@ -1,4 +1,5 @@
 /* Tokenizers for C hosts: loading, ids, text, and what is refused. */
+#include "../../src/text/text.h"
 #include "support.h"
 
 #include <stdio.h>
@@ -107,8 +108,30 @@ static void survives_each_failing_allocation(void **state) {
   }
 }
 
+static void a_search_for_added_tokens_can_be_cancelled(void **state) {
+  static char text[1 << 16];
+  const test_context *t = *state;
+  heed_tokenizer *tok = NULL;
+  heed__text_span span;
+  int32_t found;
+  size_t from = 0;
+  memset(text, 'a', sizeof text);
+  assert_ok(heed_tokenizer_load(t->ctx, gpt2, &tok));
+  assert_ok(heed__added_find(tok, false, true, text, sizeof text, &from, 0, &found, &span));
+  assert_int_equal(-1, found);
+  heed_cancel(t->ctx);
+  from = 0;
+  assert_int_equal(HEED_CANCELLED,
+                   heed__added_find(tok, false, true, text, sizeof text, &from, 0, &found, &span));
+  from = sizeof text - 16;
+  assert_ok(heed__added_find(tok, false, true, text, sizeof text, &from, 0, &found, &span));
+  heed_clear_cancel(t->ctx);
+  heed_tokenizer_free(tok);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(encodes_and_decodes), TEST(refuses_mistakes),
-                                     TEST(survives_each_failing_allocation)};
+                                     TEST(survives_each_failing_allocation),
+                                     TEST(a_search_for_added_tokens_can_be_cancelled)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -336,7 +336,9 @@ describe("a tensor", function()
     shows("int64[2] 1 1", x:to(i))
     shows("float32[2] 1 2", i:type_as(x))
     fails("type_as: other is a string ('int64'); it must be a tensor", heed.type_as, x, "int64")
-    fails("to: dtype is a string ('cuda'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'; " ..
+    fails("to: dtype is a string ('cuda'); it must be " ..
+      "'bool', 'int64', 'float32', 'bfloat16', 'float16', 'int8', " ..
+      "'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q4_k', 'q5_k' or 'q6_k'; " ..
       "heed computes on the processor: leave it out", heed.to, x, "cuda")
   end)
 

@@ -109,6 +109,14 @@ describe("a saved cache", function()
     m(heed.randn(1, 4, 6), { cache = cache })
     cache:save(path)
     for _, dtype in ipairs { "bfloat16", "float16", "int8" } do assert(m:clone():to(dtype):load_cache(path)) end
+    m = heed.nn.MultiHeadAttention(1100, 1100, 8, 0, 2) -- rows of more than one block of int8
+    for _, linear in ipairs { m.W_key, m.W_value } do
+      heed.no_grad(function() linear.weight:narrow(2, 1025, 76):mul_(100) end)
+    end
+    cache = m:new_cache()
+    m(heed.randn(1, 2, 1100), { cache = cache })
+    cache:save(path)
+    assert(m:to("int8"):load_cache(path))
   end)
 
   it("of a model continues the conversation with the same tokens", function()
@@ -165,7 +173,11 @@ describe("load_cache refuses", function()
     refused("the cache has num_kv_heads 4 and head_dim 2; they must be 4 and 3", module { head_dim = 3 })
     refused("the cache is for a window with left -1; it must be that of the module, 3 (-1: none)",
       module { rope = {}, window = { left = 3 } })
-    refused("its keys were made with other weights; it must be a cache of this model", module { rope = {} })
+    refused("it was made with other weights (2 of 2 parameters differ); it must be a cache of this model",
+      module { rope = {} })
+    local other = m:clone()
+    heed.no_grad(function() other.W_value.weight:add_(0.001) end)
+    refused("it was made with other weights (1 of 2 parameters differ); it must be a cache of this model", other)
     refused("the positions of its keys are 'rope base=10000 interleaved=0 dims=2 scaling=0 factor=1 original=0 " ..
       "beta=32,1 attention_factor=0 freq_factors=1,4'; they must be those of the module, 'none'", module())
     raises("load_cache: the module is a SelfAttention; it must be a MultiHeadAttention",
@@ -175,6 +187,44 @@ describe("load_cache refuses", function()
     assert.is_nil(cache)
     assert.equal(("load_cache: '%s': the file holds the caches of 1 layer; there must be %d"):format(path,
       #model.layers), message)
+  end)
+
+  it("caches of models that differ in any parameter", function()
+    local function qwen() return assert(heed.models.load "tests/golden/decoders/qwen3") end
+    local model, file = qwen(), folder "model.safetensors"
+    local _, cache = model:generate({ 5, 17, 9 }, { max_new_tokens = 3 })
+    assert(cache:save(file))
+    local changes = { ["token_embeddings.weight"] = "normal_", ["layers.0.attention.W_value.weight"] = "normal_",
+      ["layers.1.down.weight"] = "normal_", ["layers.0.attention.k_norm.weight"] = "mul_", ["norm.weight"] = "mul_" }
+    for name, change in pairs(changes) do
+      for _, dtype in ipairs { "float32", "q8_0" } do
+        local other = qwen()
+        heed.no_grad(function()
+          local x = other:state_dict()[name]
+          x[change](x, 1.001)
+        end)
+        local loaded, message = other:to(dtype):load_cache(file)
+        assert.is_nil(loaded, name)
+        assert.truthy(message:find "%(1 of %d+ parameters differ%)", name)
+      end
+    end
+    for _, dtype in ipairs { "bfloat16", "float16", "int8", "q8_0", "q4_0" } do
+      assert(qwen():to(dtype):load_cache(file))
+    end
+    local copied = qwen()
+    copied:load_state_dict(model:state_dict())
+    assert(copied:load_cache(file))
+  end)
+
+  it("no file without samples of the parameters, as earlier versions wrote it", function()
+    local model, file = cases.load "llama", folder "model.safetensors"
+    local _, cache = model:generate({ 5, 17, 9 }, { max_new_tokens = 3 })
+    assert(cache:save(file))
+    local state, texts = heed.load(file)
+    local older = {}
+    for name, tensor in heed.pairs(state) do older[name] = not name:find "samples$" and tensor:clone() or nil end
+    assert(heed.save(folder "older.safetensors", older, { metadata = texts }))
+    assert(model:load_cache(folder "older.safetensors"))
   end)
 
   it("other files, and other versions", function()

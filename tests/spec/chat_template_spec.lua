@@ -73,6 +73,19 @@ describe("chat templates", function()
     end
   end)
 
+  it("name the message that a loop has come to", function()
+    local messages = { { role = "user", content = "a" }, { role = "tool", content = { x = 1 } } }
+    local function problem(template)
+      return select(2, pcall(apply, { chat_template = template }, messages))
+    end
+    assert.matches("line 2 of the template, message 2 %(tool%): '%+' is applied to", problem(
+      "{% for m in messages %}\n{{ 'x' + m.content }}{% endfor %}"))
+    assert.matches("apply_chat_template: message 2 %(tool%): no tools$", problem(
+      "{% for m in messages[1:] %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}"))
+    assert.matches("apply_chat_template: too late$", problem(
+      "{% for m in messages %}{% endfor %}{{ raise_exception('too late') }}"))
+  end)
+
   it("are bounded in work, size and nesting", function()
     local endless = "{% for a in range(9999999) %}{% for b in range(9999999) %}{% endfor %}{% endfor %}"
     assert.matches("steps; it may never end", refusal(endless))

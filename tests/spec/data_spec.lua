@@ -235,6 +235,13 @@ describe("a loader", function()
     assert.same({ { 9 }, { 1, 2 } }, epoch_of(data.DataLoader(x, { batch_sampler = { { 9 }, { 1, 2 } } })))
   end)
 
+  it("names an object without fields that is no sampler", function()
+    local pointer = debug.upvalueid and debug.upvalueid(epoch_of, 1) or io.stdout -- Lua 5.1 has no userdata without any
+    local fine, message = pcall(data.BatchSampler, pointer, 4)
+    assert.is_false(fine)
+    assert.truthy(message:find("it must be a sampler, a list of indices, or an object with the method iter", 1, true))
+  end)
+
   it("has the same batches of a list as of a tensor", function()
     local list = {}
     for i = 1, 10 do list[i] = x:select(1, i) end

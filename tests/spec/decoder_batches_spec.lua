@@ -12,7 +12,7 @@ for i, n in ipairs(LENGTHS) do table.move(IDS[i], 1, n, #PACKED + 1, PACKED) end
 local function text(i) return table.move(IDS[i], 1, LENGTHS[i], 1, {}) end
 
 for _, name in ipairs { "qwen2", "qwen2_window", "qwen3", "gemma3", "phi3", "phi3_partial", "smollm3", "smollm3_window",
-  "mistral" } do
+  "mistral", "mixtral", "qwen3_moe" } do
   describe("texts of different lengths in " .. name, function()
     local model
     setup(function() model = assert(heed.models.load(cases.top .. "decoders/" .. name)) end)

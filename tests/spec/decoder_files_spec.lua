@@ -50,8 +50,8 @@ describe("loading a decoder", function()
 
   it("names the settings that contradict the weights", function()
     local said = problem("llama", nil, { num_key_value_heads = 1 })
-    assert.is_truthy(said:find("model.layers.0.self_attn.k_proj.weight has the shape [16, 32]; it must be "
-      .. "[8, 32] (head_dim = 8, num_key_value_heads · head_dim = 8)", 1, true), said)
+    assert.is_truthy(said:find("model.layers.0.self_attn.k_proj.weight has the shape [16, 32]; it must be [8, 32]",
+      1, true), said)
     said = problem("llama", nil, { num_hidden_layers = 3 })
     assert.is_truthy(said:find("num_hidden_layers is 3; the file has 2 layers", 1, true), said)
     assert.are.equal("Llama.load: the weights do not fit the config:\n  "
@@ -60,8 +60,7 @@ describe("loading a decoder", function()
     said = problem("gpt2", nil, { n_layer = 1 })
     assert.is_truthy(said:find("n_layer is 1; the file has 2 layers", 1, true), said)
     said = problem("gpt2", nil, { n_embd = 12 })
-    assert.is_truthy(said:find("transformer.wte.weight has the shape [53, 24]; it must be [53, 12] (n_embd = 12)",
-      1, true), said)
+    assert.is_truthy(said:find("transformer.wte.weight has the shape [53, 24]; it must be [53, 12]", 1, true), said)
   end)
 
   it("reports problems with a config", function()
@@ -81,8 +80,16 @@ describe("loading a decoder", function()
     refuses("llama", "rope_parameters.partial_rotary_factor is the number 0.25; it must be 1",
       { rope_parameters = { partial_rotary_factor = 0.25 } })
     refuses("llama", "hidden_size is the number 0; it must be an integer of at least 1", { hidden_size = 0 })
-    refuses("llama3", "rope_scaling.type is a string ('longrope'); it must be one of default, linear, dynamic, " ..
-      "yarn, llama3", { rope_scaling = { type = "longrope", factor = 2 } })
+    refuses("llama3", "rope_scaling.type is a string ('longer'); it must be one of default, linear, dynamic, " ..
+      "yarn, llama3, longrope, su", { rope_scaling = { type = "longer", factor = 2 } })
+    local function longrope(type, long) return { rope_scaling = { type = type, short_factor = { 1, 1, 1, 1 },
+      long_factor = long } } end
+    refuses("llama3", "rope_scaling.long_factor is missing; rope_type longrope needs it", longrope "su")
+    refuses("llama3", "rope_scaling.long_factor has 3 elements; it must have 4, one for each pair of elements",
+      longrope("longrope", { 1, 2, 3 }))
+    refuses("llama3", "rope_scaling.long_factor: element 2 is the number 0; it must be a positive number",
+      longrope("longrope", { 1, 0, 3, 4 }))
+    refuses("llama3", "rope_scaling.short_factor is given; rope_type default has no use for it", longrope "default")
     refuses("llama3", "rope_scaling.factor is missing; rope_type linear needs it",
       { rope_scaling = { type = "linear" } })
     refuses("llama", "rope_parameters.factor is the number -1; it must be a positive number",

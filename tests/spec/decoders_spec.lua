@@ -82,6 +82,59 @@ describe("a decoder gives the logits and tokens of Hugging Face's transformers:"
   end
 end)
 
+describe("longrope", function()
+  local case
+  for _, each in ipairs(cases.variants) do
+    if each.name == "phi3_longrope" then case = each end
+  end
+  local function load() return assert(heed.models.load(TOP .. "decoders/" .. case.name)) end
+
+  it("gives texts of up to the original length other positions, as transformers does", function()
+    local m, ids = load(), int64(case.ids) + 1
+    ids = ids:narrow(2, 1, m.config.original_max_position_embeddings)
+    for i = 1, #m.layers do m.layers[i].attention.rope = m.config.short_rope end
+    local logits = m(ids)
+    close(heed.tensor(case.short_logits):view(logits.shape), logits, 3e-5)
+    for i = 1, #m.layers do m.layers[i].attention.rope = m.config.long_rope end
+    close(heed.tensor(case.logits), m(int64(case.ids) + 1):flatten(), 3e-5)
+  end)
+
+  it("has the factors for max_position_embeddings, and those of other settings where they are given", function()
+    local Phi3 = require "heed.models.phi3"
+    local function scaling(change)
+      local c = { vocab_size = 8, hidden_size = 8, intermediate_size = 8, num_hidden_layers = 1,
+        num_attention_heads = 1, max_position_embeddings = 64, original_max_position_embeddings = 16,
+        rope_scaling = { type = "su", short_factor = { 1, 2, 3, 4 }, long_factor = { 5, 6, 7, 8 } } }
+      change(c)
+      return Phi3(c).layers[1].attention.rope.scaling
+    end
+    local long = scaling(function() end)
+    assert.are.same({ 5, 6, 7, 8 }, long.factors)
+    assert.is_near((1 + math.log(64 / 16) / math.log(16)) ^ 0.5, long.attention_factor, 1e-12)
+    local short = scaling(function(c) c.max_position_embeddings = 16 end)
+    assert.are.same({ 1, 2, 3, 4 }, short.factors)
+    assert.are.equal(1, short.attention_factor)
+    assert.are.equal(1.5, scaling(function(c) c.rope_scaling.attention_factor = 1.5 end).attention_factor)
+    assert.is_near((1 + math.log(8) / math.log(16)) ^ 0.5,
+      scaling(function(c) c.rope_scaling.factor = 8 end).attention_factor, 1e-12)
+  end)
+
+  it("refuses a cache that was made with other factors", function()
+    local m = load()
+    local _, cache = m:generate({ 1, 2, 3 }, { max_new_tokens = 2 })
+    require("tests.support").with_file(function(path)
+      path = path .. ".safetensors"
+      assert(cache:save(path))
+      assert(m:load_cache(path))
+      for i = 1, #m.layers do m.layers[i].attention.rope = m.config.short_rope end
+      local found, problem = m:load_cache(path)
+      os.remove(path)
+      assert.is_nil(found)
+      assert.is_truthy(problem:find("factors=", 1, true), problem)
+    end)
+  end)
+end)
+
 describe("a decoder", function()
   local m, ids
   before_each(function()

@@ -208,7 +208,8 @@ describe("an error message names the function, the argument, its value and what 
       function() return heed.rand(2, { generator = x }) end
     )
     raises("to: dtype is a string of 100 bytes; " ..
-      "it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'", function()
+      "it must be 'bool', 'int64', 'float32', 'bfloat16', 'float16', 'int8', " ..
+      "'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q4_k', 'q5_k' or 'q6_k'", function()
       return x:to(("x"):rep(100))
     end)
   end)

@@ -168,7 +168,9 @@ describe("npc.lua", function()
   it("speaks in slices between its frames", function()
     local result = support.run(support.heed .. " scripts/examples/npc.lua 6")
     assert.are.equal(0, result.code)
-    assert.truthy(result.out:find "^6 frames in .- were late\n%d+ tokens, %d+ whole lines, [%d.]+ tokens a second; ")
+    assert.truthy(result.out:find "\n6 frames in .- were late\n%d+ tokens, %d+ whole lines, [%d.]+ tokens a second; ",
+      result.out)
+    assert.truthy(result.out:find "^character: ", result.out)
   end)
 
   it("speaks with a model that has a chat template, and needs one", function()
@@ -177,10 +179,22 @@ describe("npc.lua", function()
     local result = support.run(("%s scripts/examples/npc.lua 40 %s"):format(support.heed, support.quote(folder)))
     support.remove_folder(folder)
     assert.are.equal(0, result.code, result.err)
-    assert.truthy(result.out:find "^40 frames in .- were late\n%d+ tokens, %d+ whole lines, ")
+    assert.truthy(result.out:find "\n40 frames in .- were late\n%d+ tokens, %d+ whole lines, ", result.out)
     result = support.run(support.heed .. " scripts/examples/npc.lua 4 tests/golden/decoders/llama")
     assert.are.equal(1, result.code)
     assert.truthy(result.err:find("npc: the model has no chat template: ", 1, true))
+  end)
+
+  it("shows each line while it is spoken, also one that is not whole in the end", function()
+    local lines, whole, tokens = {}, nil, nil
+    for line in support.run(support.heed .. " scripts/examples/npc.lua 6").out:gmatch "[^\n]+" do
+      lines[#lines + 1] = line:match "^character: (.+)$"
+      whole = whole or line:match " (%d+) whole lines"
+      tokens = tokens or line:match "^(%d+) tokens"
+    end
+    local rest = tonumber(tokens) - 24 * tonumber(whole) -- a line has 24 tokens, which the end of the run may cut
+    assert.equal(tonumber(whole) + (rest > 0 and 1 or 0), #lines)
+    assert.equal(rest > 0, #lines > 0 and lines[#lines]:find "…$" ~= nil)
   end)
 
   it("says what frames must be", function()

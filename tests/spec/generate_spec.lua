@@ -35,6 +35,8 @@ for _, kind in ipairs { "gpt2", "llama" } do
       local whole = lists(prompts, function(prompt) return (m:generate(prompt, { max_new_tokens = 9 })) end)
       local stop = whole[1][4]
       local options = { max_new_tokens = 9, stop = stop, capacity = 40 }
+      assert.are.same(m:generate(prompts, options), -- whole floats are integers
+        (m:generate(prompts, { max_new_tokens = 18 / 2, stop = stop + 0.0, capacity = 80 / 2 })))
       local texts, cache = m:generate(prompts, options)
       assert.are.same(lists(prompts, function(prompt) return (m:generate(prompt, options)) end), texts)
       assert.are.same(lists(prompts, function(prompt, i) return #prompt + #texts[i] - 1 end), cache.lengths)
@@ -200,6 +202,7 @@ describe("generate", function()
     refuses("top_p is the number 1.5; it must be a number above 0 and at most 1", { top_p = 1.5 })
     refuses("top_k is the number 0; it must be an integer of at least 1", { top_k = 0 })
     refuses("max_new_tokens is the number -1; it must be an integer of at least 0", { max_new_tokens = -1 })
+    refuses("max_new_tokens is the number 1.5; it must be an integer of at least 0", { max_new_tokens = 1.5 })
     refuses("stop is the number 198; it must be an integer from 1 to 197", { stop = 198 })
     refuses("ids are empty; there must be at least one", nil, {})
     refuses("prompt 2 is empty; it must have at least one id", nil, { { 1 }, {} })

@@ -64,6 +64,70 @@ describe("a GGUF file that cannot be a model", function()
     end
   end)
 
+  --- Files of an architecture with the tensors that a function gives and one key of any value or type.
+  local function try_keys(architecture, keys, tensors, data)
+    local values = { { "string", "many" }, { "bool", true }, { "array", { "int32", 1, 2, 3 } } }
+    for _, value in ipairs { 0, -1, 3, 2 ^ 31 - 1 } do table.insert(values, { "int32", value }) end
+    for _, value in ipairs { 0 / 0, 1 / 0, 0.5, -1e38 } do table.insert(values, { "float32", value }) end
+    for _, key in ipairs(keys) do
+      for _, value in ipairs(values) do
+        local list = { pair("general.architecture", "string", architecture) }
+        for _, each in ipairs(GOOD) do
+          local name = each[1]:gsub("^llama", architecture)
+          if name ~= architecture .. "." .. key then list[#list + 1] = pair(name, each[2], each[3]) end
+        end
+        list[#list + 1] = pair(architecture .. "." .. key, value[1], value[2])
+        local model, message = heed.models.load(file("x.gguf", gguf.file(list, tensors, data)))
+        assert.is_nil(model)
+        assert.is_string(message)
+      end
+    end
+  end
+
+  it("may have any number of experts", function()
+    for _, architecture in ipairs { "llama", "qwen3moe" } do
+      try_keys(architecture, { "expert_count", "expert_used_count", "expert_feed_forward_length" }, {
+        gguf.tensor("token_embd.weight", { 8, 4 }, 0, 0),
+        gguf.tensor("blk.0.ffn_gate_exps.weight", { 8, 8, 2 }, 0, 128),
+      }, ("\0"):rep(640))
+    end
+  end)
+
+  it("may have factors of any number and value", function()
+    for _, text in ipairs { string.pack("<ffff", 1, 2, 3, 4), string.pack("<ffff", 0, -1, 1 / 0, 0 / 0) } do
+      for _, sizes in ipairs { { 0 }, { 1 }, { 2 }, { 2, 2 }, { 300 } } do
+        for _, kind in ipairs { 0, 26, 99 } do -- F32, I32, none
+          try_keys("phi3", { "rope.scaling.original_context_length" }, {
+            gguf.tensor("rope_factors_long.weight", sizes, kind, 0),
+            gguf.tensor("rope_factors_short.weight", { 2 }, 0, 0),
+          }, text .. ("\0"):rep(2000))
+          try_keys("llama", { "rope.dimension_count" }, { gguf.tensor("rope_freqs.weight", sizes, kind, 0) },
+            text .. ("\0"):rep(2000))
+        end
+      end
+    end
+  end)
+
+  it("may be an encoder with settings of any value and type", function()
+    try_keys("bert", { "block_count", "context_length", "embedding_length", "feed_forward_length", "pooling_type",
+      "attention.head_count", "attention.layer_norm_epsilon", "attention.causal", "vocab_size" }, {
+      gguf.tensor("token_embd.weight", { 8, 4 }, 0, 0), gguf.tensor("token_types.weight", { 8, 2 }, 0, 128),
+    }, ("\0"):rep(640))
+  end)
+
+  it("may have tensors of a dtype that heed lacks", function()
+    for kind, name in pairs { [10] = "Q2_K", [23] = "IQ4_XS" } do
+      local list = { pair("general.architecture", "string", "llama") }
+      for _, each in ipairs(GOOD) do list[#list + 1] = pair(each[1], each[2], each[3]) end
+      local path = file("x.gguf", gguf.file(list, { gguf.tensor("blk.0.ffn_up.weight", { 256, 4 }, kind, 0) },
+        ("\0"):rep(1000)))
+      for _, load in ipairs { heed.models.load, require("heed.models.llama").load } do
+        assert.are.same({ nil, ("load: '%s', tensor 'blk.0.ffn_up.weight': its dtype is %s, which heed lacks; quantize "
+          .. "the model to Q8_0 or Q4_K_M with llama-quantize"):format(path, name) }, { load(path) })
+      end
+    end
+  end)
+
   it("names an unknown key with its value", function()
     assert.truthy(problem({ "llama.logit_scale", "float32", 0.5 }):find("llama.logit_scale = 0.5", 1, true))
   end)

@@ -38,7 +38,7 @@ end
 
 describe("a GGUF file of a decoder", function()
   for _, name in ipairs { "llama", "llama_linear", "llama_tied", "llama_yarn", "mistral", "phi3", "phi3_partial",
-    "qwen2", "qwen3" } do
+    "phi3_longrope", "qwen2", "qwen3", "mixtral", "qwen3_moe_normalized" } do
     it("has what the golden " .. name .. " needs", function()
       local model = assert(heed.models.load("tests/golden/decoders/" .. name))
       saved(model, nil, function(again)
@@ -73,7 +73,7 @@ describe("a GGUF file of a decoder", function()
     local model = assert(heed.models.load "tests/golden/decoders/llama")
     saved(model, { dtype = "q8_0" }, function(again)
       assert.are.equal("q8_0", again.layers[1].gate.weight.dtype)
-      assert.are.equal("float16", again.layers[1].down.weight.dtype) -- rows of 40 are not whole blocks
+      assert.are.equal("float32", again.layers[1].down.weight.dtype) -- rows of 40 are not whole blocks
       assert.are.equal("float32", again.norm.weight.dtype)
       local off = (model(IDS) - again(IDS)):pow(2):mean():sqrt():item()
       assert.is_true(off > 0 and off < 0.15, tostring(off))
@@ -82,6 +82,37 @@ describe("a GGUF file of a decoder", function()
     saved(model, { dtype = "q4_k" }, function(again)
       assert.are.equal("q5_0", again.layers[1].gate.weight.dtype) -- llama.cpp's choice for rows of less than 256
     end)
+  end)
+
+  it("stacks the experts of a layer, and quantizes all but their router", function()
+    local model = assert(heed.models.load "tests/golden/decoders/mixtral")
+    saved(model, { dtype = "q8_0" }, function(again, path)
+      local state = assert(heed.load(path))
+      local up, router = state["blk.0.ffn_up_exps.weight"], state["blk.0.ffn_gate_inp.weight"]
+      assert.are.equal("heed.Size([4, 40, 32]) q8_0", tostring(up.shape) .. " " .. up.dtype)
+      assert.are.equal("float32", router.dtype)
+      assert.is_true(router:equal(model.layers[1].experts.router.weight))
+      local function third_up(of) return of.layers[1].experts.experts[3].w3.weight:float() end
+      close(third_up(model), third_up(again), 0.01)
+      close(third_up(again), up[3]:float(), 0)
+      saved(again, nil, function(third) close(again(IDS), third(IDS), 0) end)
+    end)
+  end)
+
+  it("has in float32 what is beyond float16, and is refused where blocks fit no weight", function()
+    local model = assert(heed.models.load "tests/golden/decoders/llama")
+    model.layers[1].gate.weight[{ 2, 3 }] = -1e5
+    for _, dtype in ipairs { "float16", "q8_0" } do
+      saved(model, { dtype = dtype }, function(again)
+        assert.are.equal("float32", again.layers[1].gate.weight.dtype)
+        assert.are.equal(-1e5, again.layers[1].gate.weight[{ 2, 3 }])
+        assert.are.equal(dtype, again.layers[1].up.weight.dtype)
+      end)
+    end
+    local narrow = require "heed.models.llama" { vocab_size = 5, hidden_size = 24, intermediate_size = 40,
+      num_hidden_layers = 1, num_attention_heads = 3 }
+    assert.are.same({ nil, "save_pretrained: dtype is q4_k; the rows of no weight are whole blocks of 32 elements" },
+      { narrow:save_pretrained("x.gguf", { dtype = "q4_k" }) })
   end)
 
   it("has floats where llama.cpp reads floats, also for whole numbers", function()
@@ -122,24 +153,71 @@ describe("a GGUF file of a decoder", function()
       { gpt:save_pretrained "x.gguf" })
   end)
 
+  it("has the factors of longrope for the length that it is loaded with", function()
+    local model = assert(heed.models.load "tests/golden/decoders/phi3_longrope")
+    saved(model, nil, function(long, path)
+      local short = assert(heed.models.load(path, { max_position_embeddings = 9 }))
+      close(model(IDS), long(IDS), 1e-5)
+      for i = 1, #model.layers do model.layers[i].attention.rope = model.config.short_rope end
+      close(model(IDS), short(IDS), 1e-5)
+    end)
+  end)
+
+  it("may divide the frequencies of positions by any numbers", function()
+    local model, divisors = assert(heed.models.load "tests/golden/decoders/llama"), { 1, 1.5, 3, 10 }
+    support.with_file(function(path)
+      path = path .. ".gguf"
+      assert(model:save_pretrained(path))
+      local state = assert(heed.load(path))
+      local metadata, all = state.metadata, { ["rope_freqs.weight"] = heed.tensor(divisors) }
+      for name, value in pairs_of(state) do all[name] = value:clone() end
+      assert(heed.save(path, all, { metadata = metadata }))
+      for i = 1, #model.layers do
+        model.layers[i].attention.rope = { scaling = { type = "factors", factors = divisors } }
+      end
+      local found = assert(heed.models.load(path))
+      close(model(IDS), found(IDS), 1e-5)
+      saved(found, nil, function(again) close(model(IDS), again(IDS), 1e-5) end)
+      os.remove(path)
+    end)
+  end)
+
   it("is refused with what is unknown or missing in it", function()
     local rows = {
       { function(metadata) metadata["general.architecture"] = "rwkv7" end,
         "models.load: unsupported configuration: general.architecture is a string ('rwkv7'); it must be one of "
-        .. "gemma3, llama, phi3, qwen2, qwen3, smollm3" },
+        .. "bert, gemma3, llama, phi3, qwen2, qwen3, qwen3moe, smollm3" },
       { function(metadata) metadata["general.architecture"] = nil end, "general.architecture is missing" },
-      { function(metadata) metadata["llama.expert_count"] = 8 end, "there is no setting for llama.expert_count = 8" },
+      { function(metadata) metadata["llama.expert_count"] = 2 end, "blk.0.ffn_gate_exps.weight is missing" },
+      { function(metadata) metadata["llama.expert_count"] = 10000 end, "llama.expert_count is 10000; the file has" },
+      { function(metadata) metadata["llama.expert_count"] = "2" end, "llama.expert_count is a string ('2')" },
       { function(metadata) metadata["llama.attention.value_length"] = 4 end,
-        "llama.attention.value_length is the number 4; it must be attention.key_length, the number 8" },
-      { function(metadata) metadata["llama.block_count"] = 3 end, "num_hidden_layers is 3; the file has 2 layers" },
-      { function(metadata) metadata["llama.attention.head_count"] = "many" end, "num_attention_heads is a string" },
-      { function(metadata) metadata["llama.attention.head_count_kv"] = { 2, 1 } end, "num_key_value_heads is a table" },
-      { function(metadata) metadata["llama.rope.scaling.type"] = "longrope" end, "longrope, which is not supported" },
-      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3, 5 } end, "as Llama 3 does" },
+        "llama.attention.value_length is the number 4; it must be llama.attention.key_length, the number 8" },
+      { function(metadata) metadata["llama.rope.dimension_count"] = 4 end,
+        "llama.rope.dimension_count is the number 4; it must be llama.attention.key_length, the number 8" },
+      { function(metadata) metadata["llama.embedding_length"] = nil end, "llama.embedding_length is missing" },
+      { function(metadata) metadata["llama.rope.freq_base"] = 0 end,
+        "llama.rope.freq_base is the number 0; it must be a positive number" },
+      { function(metadata)
+        metadata["llama.rope.scaling.type"], metadata["llama.rope.scaling.factor"] = "yarn", -1
+      end, "llama.rope.scaling.factor is the number -1; it must be a positive number" },
+      { function(metadata) metadata["llama.block_count"] = 3 end, "llama.block_count is 3; the file has 2 layers" },
+      { function(metadata) metadata["llama.attention.head_count"] = "many" end,
+        "llama.attention.head_count is a string" },
+      { function(metadata) metadata["llama.attention.head_count_kv"] = { 2, 1 } end,
+        "llama.attention.head_count_kv is a table" },
+      { function(metadata) metadata["llama.rope.scaling.type"] = "longrope" end,
+        "rope_factors_long.weight is missing; longrope needs it" },
+      { function(metadata) metadata["llama.rope.scaling.type"] = "longer" end, "it must be one of linear, longrope," },
+      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3, -5 } end,
+        "rope_freqs.weight: element 4 is the number -5" },
+      { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3 } end,
+        "rope_freqs.weight has 3 elements; it must have 4" },
+      { function(_, all) all["rope_freqs.weight"] = heed.ones(300) end, "rope_freqs.weight has the shape [300]" },
       { function(_, all) all["blk.0.ffn_up.weight"] = nil end, "blk.0.ffn_up.weight is missing" },
       { function(_, all) all["blk.0.attn_sinks"] = heed.ones(4) end, "blk.0.attn_sinks is not part of the model" },
       { function(_, all) all["output_norm.weight"] = heed.ones(31) end, "output_norm.weight has the shape [31]" },
-      { function(_, all) all["token_embd.weight"] = nil end, "vocab_size is missing" },
+      { function(_, all) all["token_embd.weight"] = nil end, "the number of rows of token_embd.weight is missing" },
     }
     for _, row in ipairs(rows) do
       local problem = problem_of(function(metadata, all)
@@ -150,14 +228,17 @@ describe("a GGUF file of a decoder", function()
     end
   end)
 
-  it("takes settings from a config that is given, and its own order of rows", function()
+  it("takes single settings from a config that is given, and the others from the file", function()
     local model = assert(heed.models.load "tests/golden/decoders/llama")
     saved(model, nil, function(_, path)
-      local again = assert(require("heed.models.llama").load(path, { model_type = "llama", vocab_size = 61,
-        hidden_size = model.config.hidden_size, intermediate_size = model.config.intermediate_size,
-        num_hidden_layers = 2, num_attention_heads = 4, num_key_value_heads = 2, max_position_embeddings = 64,
-        head_dim = model.config.head_dim }))
-      close(model(IDS), again(IDS), 1e-5)
+      for _, load in ipairs { heed.models.load, require("heed.models.llama").load } do
+        close(model(IDS), assert(load(path, {}))(IDS), 1e-5)
+        local again = assert(load(path, { max_position_embeddings = 9 }))
+        close(model(IDS), again(IDS), 1e-5)
+        assert.equal(9, again.config.max_position_embeddings)
+        local _, problem = load(path, { rms_norm_eps = 0 })
+        assert.truthy(problem:find("rms_norm_eps is the number 0", 1, true), problem)
+      end
     end)
   end)
 

@@ -380,6 +380,16 @@ describe("Tensors in blocks", function()
       end
     end)
 
+    it("represent numbers that are nearly the same", function()
+      local noise = heed.randn(400, 256, { generator = heed.Generator(1) })
+      for _, kind in ipairs { "q4_k", "q5_k", "q6_k" } do
+        for _, mean in ipairs { 1, 0.02, -1 } do
+          local x = (noise * 1e-4 + 1) * mean
+          assert.is_true(heed.allclose(x, x:to(kind):float(), { rtol = 0.02, atol = 0 }), kind .. " " .. mean)
+        end
+      end
+    end)
+
     it("do not depend on the number of threads", function()
       local x, threads = heed.randn(64, 1024), heed.get_num_threads()
       heed.set_num_threads(1)
@@ -419,7 +429,7 @@ describe("Tensors in blocks", function()
     m:to "float32"
     assert.equal("float32", m[1].weight.dtype)
     m = heed.nn.Sequential(heed.nn.Linear(512, 2), heed.nn.Linear(64, 2))
-    assert.same({ "q4_k", "float32" }, { m:to("q4_k")[1].weight.dtype, m[2].weight.dtype })
+    assert.same({ "q4_k", "q5_0" }, { m:to("q4_k")[1].weight.dtype, m[2].weight.dtype })
   end)
 
   it("are no dtype of caches", function()

@@ -146,6 +146,28 @@ describe("heed.interrupt.hold", function()
     assert.are.equal(130, result.code)
   end)
 
+  it("holds one more in a hold within", function()
+    local result = hold [[
+      local function press() assert(io.popen("kill -INT $PPID")):close() end
+      print(interrupt.hold(function(pressed)
+        local before = pressed()
+        press()
+        local within = interrupt.hold(function(again)
+          local forgotten = not again()
+          press()
+          return forgotten and again()
+        end)
+        return before, within, pressed()
+      end))
+      print(interrupt.hold(function(pressed)
+        interrupt.hold(press)
+        return pressed()
+      end))]]
+    assert.are.equal("false\ttrue\ttrue\ntrue\n", result.out)
+    assert.are.equal("", result.err)
+    assert.are.equal(0, result.code)
+  end)
+
   it("ends with the function, also by an error", function()
     local result = hold [[
       local heed = require "heed"

@@ -82,6 +82,13 @@ describe("heed.limit", function()
     for _ = 1, 20 do assert.equal(MIB, heed.ones(MIB):sum():item()) end -- 4 MiB each, freed by the garbage collector
   end)
 
+  it("is named as the reason for requests of any size, and whatever is allocated after them", function()
+    heed.limit { memory = heed.info().memory_in_use + 8 * MIB }
+    assert.matches("^zeros: memory limit exceeded: 4%.0 EiB requested", failure(function()
+      return heed.zeros(2 ^ 40, 2 ^ 20)
+    end))
+  end)
+
   it("may be below the memory in use: allocations then fail until they fit", function()
     local x = heed.zeros(MIB)
     for _ = 1, 2 do collectgarbage() end -- otherwise garbage of other tests could be freed to make memory available

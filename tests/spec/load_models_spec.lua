@@ -37,8 +37,8 @@ describe("models.load", function()
       assert.is_nil(m)
       assert.are.equal("models.load: unsupported configuration: " .. message, problem)
     end
-    local known = "bert, distilbert, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, roberta, smollm3, "
-      .. "xlm-roberta"
+    local known = "bert, distilbert, gemma3_text, gpt2, llama, mistral, mixtral, phi3, qwen2, qwen3, qwen3_moe, "
+      .. "roberta, smollm3, xlm-roberta"
     refuses({ model_type = "falcon" }, "model_type is a string ('falcon'); it must be one of " .. known)
     refuses({}, "model_type is missing; it must be one of " .. known)
     refuses({ architectures = { "Qwen2MoeForCausalLM" } }, "model_type is missing and architectures names a string " ..

@@ -71,13 +71,33 @@ describe("heed.set_matmul_precision", function()
     end)
   end
 
-  it("leaves products of fewer than 8 rows as they are", function()
-    layer:to "int8"
-    local few = x:narrow(1, 1, 7)
-    local exact = layer(few)
-    heed.set_matmul_precision "medium"
-    assert.is_true(heed.equal(exact, layer(few)))
+  it("leaves products of fewer than 8 rows with float weights as they are", function()
+    for _, dtype in ipairs { "float32", "bfloat16", "float16" } do
+      layer:to(dtype)
+      local few = x:narrow(1, 1, 7)
+      local exact = layer(few)
+      heed.set_matmul_precision "medium"
+      assert.is_true(heed.equal(exact, layer(few)))
+      heed.set_matmul_precision "highest"
+    end
   end)
+
+  for _, dtype in ipairs { "int8", "q8_0", "q4_k" } do
+    it("changes products of one to seven rows of " .. dtype .. " weights by less than rounding x to 8 bits", function()
+      local wide = nn.Linear(256, 130)
+      wide:to(dtype)
+      for rows = 1, 7 do
+        local few = heed.randn(rows, 256)
+        local exact = wide(few)
+        heed.set_matmul_precision "high"
+        local got = wide(few)
+        assert.is_true(error_of(got, exact) <= (has "int8" and 9e-3 or 0))
+        heed.set_matmul_precision "high"
+        for i = 1, rows do assert.is_true(heed.equal(got[i], wide(few[i]))) end
+        heed.set_matmul_precision "highest"
+      end
+    end)
+  end
 
   it("gives the same bits with every number of threads", function()
     for _, dtype in ipairs { "int8", "bfloat16" } do

@@ -111,7 +111,7 @@ describe("heed.rope", function()
   it("names what a scaling needs", function()
     local x = heed.ones(2, 4)
     raises("rope: scaling is the number 3; it must be a table", function() heed.rope(x, { scaling = 3 }) end)
-    raises("rope: type of scaling is nil; it must be 'linear', 'ntk', 'yarn' or 'llama3'",
+    raises("rope: type of scaling is nil; it must be 'linear', 'ntk', 'yarn', 'llama3' or 'factors'",
       function() heed.rope(x, { scaling = {} }) end)
     raises("rope: scaling is a list; it must be a table of options",
       function() heed.rope(x, { scaling = { "yarn" } }) end)
@@ -140,8 +140,36 @@ describe("heed.rope", function()
         heed.rope(x, { scaling = { type = "llama3", factor = 2, original_context_length = 8, low_freq_factor = 4 } })
       end)
     raises("rope: there is no option 'beta'; the options are type, factor, original_context_length, beta_fast, "
-      .. "beta_slow, attention_factor, low_freq_factor, high_freq_factor",
+      .. "beta_slow, attention_factor, low_freq_factor, high_freq_factor, factors",
       function() heed.rope(x, { scaling = { type = "yarn", beta = 2 } }) end)
+  end)
+
+  it("names what factors need", function()
+    local function refuses(message, scaling)
+      scaling.type = "factors"
+      raises("rope: " .. message, function() heed.rope(heed.ones(2, 4), { scaling = scaling }) end)
+    end
+    refuses("factors of scaling is nil; it must be a list of numbers, one for each pair", {})
+    refuses("an element of factors is a string ('1'); it must be a number", { factors = { "1", 2 } })
+    refuses("factors has 1 element before a 0; it must have 2, one for each pair, and at most 256", { factors = { 1 } })
+    refuses("factors has 3 elements before a 0; it must have 2, one for each pair, and at most 256",
+      { factors = { 1, 2, 3 } })
+    refuses("factors has 1 element before a 0; it must have 2, one for each pair, and at most 256",
+      { factors = { 1, 0 } })
+    refuses("element 2 of factors is -1; it must be positive and finite", { factors = { 1, -1 } })
+    refuses("element 1 of factors is nan; it must be positive and finite", { factors = { 0 / 0, 1 } })
+    refuses("attention_factor is -1; it must be positive and finite", { factors = { 1, 2 }, attention_factor = -1 })
+    local many = {}
+    for i = 1, 257 do many[i] = 1 end
+    refuses("factors has 257 elements; it must have one for each pair, and at most 256", { factors = many })
+  end)
+
+  it("keeps the factors of a module", function()
+    local scaling = { type = "factors", factors = { 1, 2.5 }, attention_factor = 1.5, factor = 4 }
+    local m = heed.nn.MultiHeadAttention { d_in = 8, d_out = 8, num_heads = 2, context_length = 8, dropout = 0,
+      rope = { scaling = scaling } }
+    assert.are.same(scaling, m.rope.scaling)
+    assert.truthy(tostring(m):find("scaling=factors", 1, true))
   end)
 end)
 

@@ -58,6 +58,8 @@ describe("search.lua", function()
       :format(folder .. "/picture.bin"), search("a " .. folder .. "/picture.bin").err)
     assert.are.equal("search: there is no model in '/nowhere'; `make model` fetches one\n",
       search("a " .. folder .. "/animals.txt", "HEED_MODEL=/nowhere").err)
+    assert.are.equal("search: 'tests/golden/decoders/llama' is not a sentence encoder\n",
+      search("--model tests/golden/decoders/llama a " .. folder .. "/animals.txt").err)
   end)
 
   it("ranks all lines of a folder but those of hidden and binary files", function()

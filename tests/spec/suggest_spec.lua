@@ -112,8 +112,9 @@ describe("an unknown name", function()
   end)
 
   it("among dtypes says which one to take", function()
-    raises("to: dtype is a string ('float64'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or "
-      .. "'int8'; write \"float32\"", function() return x:to "float64" end)
+    raises("to: dtype is a string ('float64'); it must be 'bool', 'int64', 'float32', 'bfloat16', 'float16', 'int8', "
+      .. "'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q4_k', 'q5_k' or 'q6_k'; write \"float32\"",
+      function() return x:to "float64" end)
   end)
 
   it("in a table with a guard is an error, too", function()

@@ -343,7 +343,8 @@ describe("copies and conversions", function()
     assert.same({ 1, 0 }, heed.tensor({ true, false }):float():tolist())
     assert.equal("int64", x:to("int64").dtype)
     assert.equal("int64", x:to({ dtype = "int64" }).dtype)
-    raises("to: dtype is nil; it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
+    raises("to: dtype is nil; it must be 'bool', 'int64', 'float32', 'bfloat16', 'float16', 'int8', " ..
+      "'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q4_k', 'q5_k' or 'q6_k'",
       function() x:to() end)
   end)
 

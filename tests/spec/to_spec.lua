@@ -140,10 +140,12 @@ describe("to", function()
 
   it("names the supported dtypes", function()
     local m = nn.Linear(2, 2)
-    raises("to: dtype is int64; it must be float32, bfloat16, float16 or int8", function() m:to("int64") end)
-    raises("to: dtype is nil; it must be 'float32', 'bfloat16', 'float16' or 'int8'", function() m:to() end)
-    raises("to: dtype is a string ('half'); it must be 'float32', 'int64', 'bool', 'bfloat16', 'float16' or 'int8'",
-      function() m:to("half") end)
+    raises("to: dtype is int64; it must be float32, bfloat16, float16, int8, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k "
+      .. "or q6_k", function() m:to("int64") end)
+    local known = "'float32', 'bfloat16', 'float16', 'int8', 'q4_0', 'q4_1', 'q5_0', 'q5_1', 'q8_0', 'q4_k', 'q5_k' or "
+      .. "'q6_k'"
+    raises("to: dtype is nil; it must be " .. known, function() m:to() end)
+    raises("to: dtype is a string ('half'); it must be " .. known, function() m:to("half") end)
     raises("to: there is no option 'device'; the options are dtype; heed computes on the processor: leave it out",
       function() m:to { device = "cpu" } end)
     raises("to: self is a string ('int8'); it must be a module; call the method with a colon",
@@ -151,6 +153,22 @@ describe("to", function()
     assert.are.equal("float32", m.weight.dtype)
     assert.are.equal("float32", Own():to("float32").head.weight.dtype)
     assert.are.equal(0, #nn.Sequential():to("int8"):state_dict())
+  end)
+
+  it("gives rows that are not whole blocks of 256 those of 32 that llama.cpp's tools choose", function()
+    local instead = { q4_k = "q5_0", q5_k = "q5_1", q6_k = "q8_0", q8_0 = "q8_0", q4_0 = "q4_0" }
+    for dtype, other in pairs(instead) do
+      local m = nn.Sequential(nn.Linear(96, 4), nn.Linear(512, 4), nn.Linear(24, 4)):to(dtype)
+      assert.are.same({ other, dtype, "float32" }, { m[1].weight.dtype, m[2].weight.dtype, m[3].weight.dtype })
+    end
+  end)
+
+  it("refuses blocks that fit no weight", function()
+    local m = nn.Sequential(nn.Linear(24, 8), nn.Embedding(5, 40))
+    raises("to: dtype is q8_0; the rows of no weight are whole blocks of 32 elements: one is [5, 40]",
+      function() m:to("q8_0") end)
+    assert.are.equal("float32", m[1].weight.dtype)
+    assert.is_truthy(nn.RMSNorm(24):to("q8_0"))
   end)
 
   it("frees the previous weights", function()

@@ -111,12 +111,20 @@ describe("a tokenizer", function()
     assert.truthy(pattern("(?<=a)b"):find("has a kind of group at byte 2, which is not supported", 1, true))
     assert.truthy(pattern("\\\\p{Greek}"):find("a property other than a general category", 1, true))
     assert.truthy(pattern("(a"):find("a group without an end", 1, true))
+    for _, empty in ipairs { "(?:a*)*b", "(?:a*)*?b", "(?:a|)+", "(?:(?=a))*", "(?:a?b{0,2})+" } do
+      assert.truthy(pattern(empty):find("an endless repetition of a group that can be empty", 1, true), empty)
+    end
+    assert.truthy(pattern(("("):rep(16) .. ("a"):rep(300) .. ("){1}"):rep(16))
+      :find("repeated groups of more than 1 MiB in all", 1, true))
     assert.truthy(problem_of(BPE:format("null", '{"type": "Nmt"}', "")):find("normalizer step 'Nmt'", 1, true))
     assert.truthy(problem_of('{"model": {"type": "Morse", "vocab": {"a": 0}}}'):find("'Morse'", 1, true))
   end)
 
   it("refuses damaged files", function()
     assert.truthy(problem_of("{"):find("not valid JSON at byte 2", 1, true))
+    -- An escape across the 16 MiB that a string may have, at the end of the file's last page.
+    local text = '{"a":"' .. ("x"):rep(2 ^ 24 - 1) .. "\\n"
+    assert.truthy(problem_of(text .. ("x"):rep(-#text % 4096)):find("a string has more than 16 MiB", 1, true))
     assert.truthy(problem_of("[]"):find("'model' is missing", 1, true))
     assert.truthy(problem_of(BPE:format("null", "null", '"a c"')):find("merge 1 is not two tokens", 1, true))
     assert.truthy(problem_of('{"model": {"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}}')
@@ -164,6 +172,26 @@ describe("a tokenizer in a GGUF file", function()
     problem = problem_of_pairs(gguf.pair("tokenizer.ggml.model", "string", "llama"), tokens,
       gguf.pair("tokenizer.ggml.scores", "array", { "float32", 1, 2 }))
     assert.truthy(problem:find("tokenizer.ggml.scores is no array of 1 elements", 1, true), problem)
+  end)
+
+  it("refuses ids of the beginning and the end of a text outside of the vocabulary, where they are added", function()
+    local function problem_with(...)
+      return problem_of_pairs(gguf.pair("tokenizer.ggml.tokens", "array", { "string", "a", "b", "c" }),
+        gguf.pair("tokenizer.ggml.merges", "array", { "string" }),
+        gguf.pair("tokenizer.ggml.model", "string", "gpt2"), ...)
+    end
+    local problem = problem_with(gguf.pair("tokenizer.ggml.bos_token_id", "uint32", 3),
+      gguf.pair("tokenizer.ggml.add_bos_token", "bool", true))
+    assert.truthy(problem:find("tokenizer.ggml.bos_token_id is 3; it must be from 0 to 2, the last token", 1, true))
+    problem = problem_with(gguf.pair("tokenizer.ggml.pre", "string", "llama-bpe"),
+      gguf.pair("tokenizer.ggml.bos_token_id", "uint32", 3)) -- by the rule's default
+    assert.truthy(problem:find("tokenizer.ggml.bos_token_id is 3", 1, true), problem)
+    problem = problem_with(gguf.pair("tokenizer.ggml.add_eos_token", "bool", true),
+      gguf.pair("tokenizer.ggml.eos_token_id", "uint32", 4294967295))
+    assert.truthy(problem:find("tokenizer.ggml.eos_token_id is 4294967295", 1, true), problem)
+    problem = problem_with(gguf.pair("tokenizer.ggml.add_eos_token", "bool", true))
+    assert.truthy(problem:find("tokenizer.ggml.eos_token_id is missing; it must be the id of a token, as " ..
+      "tokenizer.ggml.add_eos_token is true", 1, true), problem)
   end)
 end)
 

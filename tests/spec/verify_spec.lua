@@ -39,7 +39,8 @@ describe("verify", function()
 
   it("accepts every way of scaling rotary positions", function()
     for _, rope in ipairs { {}, { style = "interleaved" }, { scaling = { type = "linear", factor = 4 } },
-      { scaling = { type = "llama3", factor = 8, original_context_length = 8 } } } do
+      { scaling = { type = "llama3", factor = 8, original_context_length = 8 } },
+      { scaling = { type = "factors", factors = { 1, 2.5 }, attention_factor = 1.5 } } } do
       is_ok(module { rope = rope, d_out = 16 }, heed.randn(2, 9, 6))
     end
     for _, type in ipairs { "ntk", "yarn" } do

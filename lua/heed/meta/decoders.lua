@@ -38,7 +38,7 @@
 ---@field max_position_embeddings? integer the largest number of tokens; by default 2048 for Llama, 131072 for Mistral
 ---@field rms_norm_eps? number 1e-6 by default
 ---@field rope_theta? number 10000 by default
----@field rope_scaling? table { type (or rope_type) = "linear"|"dynamic"|"yarn"|"llama3", factor = … }
+---@field rope_scaling? table { type (or rope_type) = "linear"|"dynamic"|"yarn"|"llama3"|"longrope", factor = … }
 ---@field rope_interleaved? boolean heed's own: neighbouring elements of a head are rotated, not its halves; false by default
 ---@field rope_parameters? table rope_scaling and rope_theta in one table, as in newer files
 ---@field sliding_window? integer Mistral: the number of tokens that a token sees, including itself; unbounded by default
@@ -52,6 +52,16 @@
 ---@field layer_types? string[] "full_attention" or "sliding_attention" for each layer, instead
 
 ---@class heed.Qwen3Config: heed.Qwen2Config
+
+---@class heed.MixtralConfig: heed.LlamaConfig
+---@field num_local_experts? integer experts in each layer; 8 by default
+---@field num_experts_per_tok? integer experts that work for a token; 2 by default
+
+---@class heed.Qwen3MoeConfig: heed.LlamaConfig
+---@field num_local_experts? integer or num_experts: experts in each layer; 128 by default
+---@field num_experts_per_tok? integer experts that work for a token; 8 by default
+---@field moe_intermediate_size? integer of an expert; 768 by default
+---@field norm_topk_prob? boolean the weights of a token's experts add up to 1; false by default
 
 ---@class heed.SmolLM3Config: heed.Qwen2Config
 ---@field no_rope_layers? integer[] 0 for layers without positions, 1 for others
@@ -236,6 +246,16 @@ function ModelCache:release() end
 ---@class heed.Phi3: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 ---@field config heed.Phi3Config
+
+---A Mixtral with fresh weights, in training mode, drawn as those of a Llama. layers[i].experts has a router and experts.
+---@class heed.Mixtral: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
+---@field config heed.MixtralConfig
+
+---A Qwen3 with experts and fresh weights, in training mode, drawn as those of a Llama.
+---@class heed.Qwen3Moe: heed.Decoder
+---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
+---@field config heed.Qwen3MoeConfig
 
 ---A SmolLM3 with fresh weights, in training mode, drawn as those of a Llama.
 ---@class heed.SmolLM3: heed.Decoder

@@ -7,7 +7,7 @@ local Gemma3 = {}
 
 ---Loads a model from a folder or a weights file, like Llama.load.
 ---@param path string
----@param config? heed.Gemma3Config replaces config.json
+---@param config? heed.Gemma3Config replaces config.json, or single settings of a .gguf file
 ---@return heed.Gemma3?
 ---@return string? problem
 function Gemma3.load(path, config) end

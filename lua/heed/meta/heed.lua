@@ -365,8 +365,9 @@ function heed.get_num_threads() end
 ---which low-precision weights are widened; "high": bfloat16, int8 and blocked weights, and bfloat16 and int8 keys and
 ---values by the processor's instructions for such numbers, with the input rounded to bfloat16, or for int8 and some
 ---blocked weights to 8 bits in blocks of 64; "medium": float32 and float16 as well, rounded to bfloat16, also in `matmul`
----and in the products of gradients. Processors without the instructions compute as with "highest". Fewer than 8 rows and
----attention with masks other than windows, or backward, are computed in float32.
+---and in the products of gradients. Fewer than 8 rows are rounded to 8 bits for int8 and blocked weights. Processors
+---without the instructions compute as with "highest". Fewer than 8 rows with other weights, and attention with masks
+---other than windows, or backward, are computed in float32.
 ---@param precision "highest"|"high"|"medium"
 function heed.set_matmul_precision(precision) end
 

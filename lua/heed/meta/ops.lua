@@ -267,14 +267,15 @@ function Tensor:rms_norm(weight, eps) end
 
 ---How rotary embeddings are extended to longer contexts.
 ---@class heed.RopeScaling
----@field type "linear"|"ntk"|"yarn"|"llama3" linear: positions / factor; ntk: base · factor^(d / (d - 2))
----@field factor number
+---@field type "linear"|"ntk"|"yarn"|"llama3"|"factors" linear: positions / factor; ntk: base · factor^(d / (d - 2))
+---@field factor? number required, but not by factors
 ---@field original_context_length? integer yarn, llama3: the context length in training
 ---@field beta_fast? number yarn: 32 by default
 ---@field beta_slow? number yarn: 1 by default
----@field attention_factor? number yarn: a factor of the result; 0.1 · ln(factor) + 1 by default
+---@field attention_factor? number of the result. yarn: 0.1 · ln(factor) + 1 by default; factors: 1
 ---@field low_freq_factor? number llama3: 1 by default
 ---@field high_freq_factor? number llama3: 4 by default
+---@field factors? number[] factors: one for each pair, at most 256, by which its angles are divided
 
 ---@class heed.RopeOptions
 ---@field base? number 10000 by default

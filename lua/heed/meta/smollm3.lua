@@ -7,7 +7,7 @@ local SmolLM3 = {}
 
 ---Loads a model from a folder or a weights file, like Llama.load.
 ---@param path string
----@param config? heed.SmolLM3Config replaces config.json
+---@param config? heed.SmolLM3Config replaces config.json, or single settings of a .gguf file
 ---@return heed.SmolLM3?
 ---@return string? problem
 function SmolLM3.load(path, config) end

@@ -29,6 +29,7 @@ return (encoder("Bert", {
     embedding = "embeddings.word_embeddings.weight",
     layers = "^encoder%.layer%.(%d+)%.",
     renames = bert_names,
+    gguf = true,
     --- Weights with the names of a RoBERTa.
     foreign = function(name)
       if name:find "^roberta%." then return ROBERTA:format(("the weights are named %s"):format(name)) end

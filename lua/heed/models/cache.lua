@@ -4,16 +4,19 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local options_of, reset_cache, fail = core.modules.options, core.modules.reset_cache, E.fail
+local state_dict = require "heed.nn.state_dict"
 local save_caches, load_caches = core.modules.save_caches, core.modules.load_caches
+local sample = core.modules.sample
 local check_truncate, indices_of = core.modules.check_truncate, core.modules.indices
 
--- Keys of the raw fields: the caches of the layers, the number of tokens of each batch item in all of them, and whether
--- this is a draft. After a pass that failed halfway, some layers hold more tokens; they are truncated before the next.
-local LAYERS, LENGTHS, DRAFT = {}, {}, {}
+-- Keys of the raw fields: the model, the caches of its layers, the number of tokens of each batch item in all of them,
+-- and whether this is a draft. After a pass that failed halfway, some layers hold more tokens; they are truncated
+-- before the next.
+local MODEL, LAYERS, LENGTHS, DRAFT = {}, {}, {}, {}
 local Cache, methods = { __name = "heed.ModelCache" }, {}
 
-local function new(layers, lengths, draft)
-  return setmetatable({ [LAYERS] = layers, [LENGTHS] = lengths, [DRAFT] = draft or false }, Cache)
+local function new(model, layers, lengths, draft)
+  return setmetatable({ [MODEL] = model, [LAYERS] = layers, [LENGTHS] = lengths, [DRAFT] = draft or false }, Cache)
 end
 
 local function longest(lengths)
@@ -111,13 +114,26 @@ function methods.reorder(self, indices)
   return self
 end
 
-function methods.clone(self) return new(cloned(check_self(self, "clone")), self[LENGTHS]) end
+function methods.clone(self) return new(self[MODEL], cloned(check_self(self, "clone")), self[LENGTHS]) end
+
+--- Samples of all parameters of a model, by which a file recognises it: float32 [parameters, …].
+local function samples_of(model, method)
+  local samples, weight = {}, nil
+  state_dict.walk(model, method, function(_, value, _, entry)
+    if entry.name == "weight_scale" and weight and weight.dtype == "int8" then
+      samples[#samples] = sample(weight, value)
+    else
+      samples[#samples + 1], weight = sample(value), value
+    end
+  end)
+  return core.stack(samples, 1)
+end
 
 --- Saves the caches of all layers in one file: true; or nil and a message.
 function methods.save(self, path)
   local layers = check_self(self, "save")
   for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
-  return save_caches(path, layers)
+  return save_caches(path, layers, samples_of(self[MODEL], "save"))
 end
 
 --- Frees the memory immediately. Repeated calls do nothing.
@@ -125,6 +141,7 @@ function methods.release(self)
   if not is_cache(self) then check_self(self, "release") end
   for _, layer in ipairs(rawget(self, LAYERS) or {}) do layer:release() end
   rawset(self, LAYERS, nil)
+  rawset(self, MODEL, nil)
 end
 
 E.with_frames(methods)
@@ -151,13 +168,13 @@ function M.new(model, attentions, ...)
   for i, attention in ipairs(attentions) do
     layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype, prefix = begun and begun[i] }
   end
-  return new(layers, layers[1].lengths)
+  return new(model, layers, layers[1].lengths)
 end
 
 --- model:load_cache(path): what cache:save wrote; or nil and a message.
-function M.load(attentions, path)
+function M.load(model, attentions, path)
   if #attentions == 0 then fail "load_cache: the model has no layers; it must have at least one" end
-  local layers, problem = load_caches(path, attentions)
+  local layers, problem = load_caches(path, attentions, samples_of(model, "load_cache"))
   if not layers then return nil, problem end
   local lengths = layers[1].lengths
   for i, layer in ipairs(layers) do
@@ -166,7 +183,7 @@ function M.load(attentions, path)
       return nil, form:format(path, i)
     end
   end
-  return new(layers, lengths)
+  return new(model, layers, lengths)
 end
 
 --- The caches of the layers. Raises unless `cache` is a ModelCache that has not been released.
@@ -187,7 +204,7 @@ function M.draft(name, cache, n)
       layers[i] = before[i]:clone()
     end
   end
-  return new(layers or before, lengths, true)
+  return new(cache[MODEL], layers or before, lengths, true)
 end
 
 --- Transfers the tokens of a draft to the cache it was made from.

@@ -29,6 +29,14 @@ configs.activation_names = {}
 for name in pairs(configs.activations) do table.insert(configs.activation_names, name) end
 table.sort(configs.activation_names)
 
+-- ---- Names in messages --------------------------------------------------------------------------
+
+local shown = setmetatable({}, { __mode = "k" }) -- the names by config
+
+--- Sets the names that messages use for fields of a config, which was made of something else than a config.json. Other
+--- fields keep their own.
+function configs.show(config, names) shown[config] = names end
+
 -- ---- Values -------------------------------------------------------------------------------------
 
 --- What is wrong with a value for each kind of rule; nil if nothing is.
@@ -94,14 +102,17 @@ local function find(config, name, rule)
 end
 
 --- Reads a config by rules, a table by name. A rule's `also` lists other names, that in files first; the one in `old`
---- counts only if the others are missing. Returns the values by name, and for each name the one that the config uses.
---- `of` is a prefix for names in messages. Returns nil and a problem if values break their rules.
+--- counts only if the others are missing. Returns the values by name, and for each name the one for messages, which is
+--- that in the config, or as configs.show said. `of` is a prefix for names in messages. Returns nil and a problem if
+--- values break their rules.
 function configs.read(config, rules, of)
-  local values, aliases, problems = {}, {}, {}
+  local values, aliases, problems, names = {}, {}, {}, shown[config] or {}
   for name, rule in pairs(rules) do
     local value, alias, problem = find(config, name, rule)
+    local prefix = names[alias] and "" or of or ""
+    alias = names[alias] or alias
     problem = problem or wrong(value, rule) and ("%s %s"):format(alias, wrong(value, rule))
-    if problem then problems[#problems + 1] = (of or "") .. problem end
+    if problem then problems[#problems + 1] = prefix .. problem end
     if value == nil then value = rule.default end
     local whole = rule.kind == "size" or rule.kind == "layers"
     if value and whole and not problem then value = math.floor(value) end -- 8.0 is 8
@@ -231,7 +242,7 @@ function configs.stop_tokens(ids, vocab_size)
     if not compat.is_integer(id) then
       return nil, ("eos_token_id %d is %s; it must be an integer"):format(i, E.what(id))
     end
-    if id >= 0 and id < vocab_size then list[#list + 1] = id + 1 end
+    if id >= 0 and id < vocab_size then list[#list + 1] = math.floor(id) + 1 end
   end
   return list
 end
@@ -257,9 +268,9 @@ local ready = setmetatable({}, { __mode = "k" }) -- settings that the next model
 ---   types          the model types
 ---   architectures  a list of {beginning of a class in architectures, model type}
 ---   complete       complete(c, aliases, further, kind) checks and completes the settings; aliases[name] is the name
----                  used in the config, `kind` the model type that it gives, or nil. Returns a problem, or nil and
----                  further sizes by name, for messages. What it puts into `further` is read as c[name], too.
---- Further results: aliases, those sizes, and `further`.
+---                  for messages, `kind` the model type that the config gives, or nil. Returns a problem, or nil.
+---                  What it puts into `further` is read as c[name], too.
+--- Further results: aliases and `further`.
 function configs.settings(about, config)
   local rules = {}
   for name, rule in pairs(COMMON) do rules[name] = rule end
@@ -270,8 +281,8 @@ function configs.settings(about, config)
   local c, aliases = configs.read_all(config, rules)
   if not c then return nil, aliases end
   c.model_type = kind or c.model_type
-  local further, sizes = {}
-  problem, sizes = about.complete(c, aliases, further, kind)
+  local further = {}
+  problem = about.complete(c, aliases, further, kind)
   if problem then return nil, problem end
   if rules.eos_token_id then
     further.stop_tokens, problem = configs.stop_tokens(c.eos_token_id, c.vocab_size)
@@ -281,7 +292,7 @@ function configs.settings(about, config)
     for _, other in ipairs(rule.also or {}) do further[other] = c[name] end
   end
   further.names = aliases
-  return setmetatable(c, { __index = further }), aliases, sizes, further
+  return setmetatable(c, { __index = further }), aliases, further
 end
 
 --- Marks settings for the next model, which takes them without reading them again.

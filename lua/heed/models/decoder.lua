@@ -155,7 +155,7 @@ end
 function Decoder:load_cache(path, ...)
   E.check_self(self, "load_cache")
   options_of("load_cache", {}, 3, self, path, ...)
-  return caches.load(attentions_of(self), path)
+  return caches.load(self, attentions_of(self), path)
 end
 
 local generate = require "heed.models.generate"

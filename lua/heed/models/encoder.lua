@@ -83,7 +83,7 @@ local function completer(about)
     problem = problem or configs.indivisible(c, aliases, "num_attention_heads", "hidden_size")
       or classifier.complete(c, aliases, further)
     further.add_pooling_layer = about.pooler or further.has_classifier
-    return problem, {}
+    return problem
   end
 end
 

@@ -8,6 +8,7 @@ local call = require("heed.nn.slices").call
 local points_of = require("heed.nn.declared_points").at
 local E = require "heed.nn.entries"
 local Decoder = require "heed.models.decoder"
+local Experts = require("heed.models.experts").Experts
 local configs = require "heed.models.config"
 local loading = require "heed.models.loading"
 local read_rope = require("heed.models.rope").read
@@ -25,6 +26,7 @@ local LAYER_POINTS = {
 ---   window         the number of tokens that a token sees, itself included; nil: all
 ---   scale, softcap, qk_norm, qkv_bias, out_bias   of MultiHeadAttention
 ---   mlp_bias       biases in the feed-forward layer
+---   experts        instead of that layer, the arguments of heed.models.experts after d
 ---   post_norms     norms of what attention and the feed-forward layer add to the stream
 local function layer_class(name)
   local Layer = nn.Module.class(name .. "Layer")
@@ -42,10 +44,14 @@ local function layer_class(name)
     }
     if has.post_norms then self.attention_post_norm = norm() end
     self.norm = norm()
-    self.gate = nn.Linear(d, hidden, has.mlp_bias or false)
-    self.up = nn.Linear(d, hidden, has.mlp_bias or false)
-    self.activation = configs.activations[c.hidden_act]()
-    self.down = nn.Linear(hidden, d, has.mlp_bias or false)
+    if has.experts then
+      self.experts = Experts(d, compat.unpack(has.experts))
+    else
+      self.gate = nn.Linear(d, hidden, has.mlp_bias or false)
+      self.up = nn.Linear(d, hidden, has.mlp_bias or false)
+      self.activation = configs.activations[c.hidden_act]()
+      self.down = nn.Linear(hidden, d, has.mlp_bias or false)
+    end
     if has.post_norms then self.post_norm = norm() end
   end
 
@@ -55,6 +61,13 @@ local function layer_class(name)
   Layer.packs = true -- takes packed sequences
   Layer.tp_plan = { gate = "colwise", up = "colwise", down = "rowwise" }
 
+  --- The result of the gated feed-forward layer for h [b, n, d].
+  local function gated(self, h, at)
+    local gate = at("mlp.hook_pre", (call(self.gate, h)))
+    h = at("mlp.hook_post", self.activation(gate) * at("mlp.hook_pre_linear", (call(self.up, h))))
+    return (call(self.down, h))
+  end
+
   function Layer:forward(x, options)
     local at = points_of(self)
     x = at("hook_resid_pre", x)
@@ -62,9 +75,7 @@ local function layer_class(name)
     if self.attention_post_norm then added = self.attention_post_norm(added) end
     x = at("hook_resid_mid", x + at("hook_attn_out", added))
     local h = self.norm(x)
-    local gate = at("mlp.hook_pre", (call(self.gate, h)))
-    h = at("mlp.hook_post", self.activation(gate) * at("mlp.hook_pre_linear", (call(self.up, h))))
-    h = call(self.down, h)
+    h = self.experts and self.experts(h) or gated(self, h, at)
     if self.post_norm then h = self.post_norm(h) end
     x = x + at("hook_mlp_out", h)
     return at("hook_resid_post", x), info
@@ -98,11 +109,12 @@ local SHARED = {
   eos_token_id = { optional = true },
 }
 
---- Sets further.rope, which all layers share.
+--- Sets further.rope, which all layers share; with longrope also short_rope and long_rope.
 local function add_rope(c, aliases, further, partial)
   local of = c.rope_parameters and aliases.rope_parameters or aliases.rope_scaling
-  local problem
-  further.rope, problem = read_rope(c.rope_parameters or c.rope_scaling, of, c, c.rope_theta, partial)
+  local problem, each
+  further.rope, problem, each = read_rope(c.rope_parameters or c.rope_scaling, of, c, c.rope_theta, partial)
+  if each then further.short_rope, further.long_rope = each.short, each.long end
   return problem
 end
 
@@ -143,11 +155,7 @@ local function completer(about)
     if problem then return problem end
     c.head_dim = c.head_dim or compat.divide(c.hidden_size, c.num_attention_heads)
     if about.slides then problem = complete_types(c, function(i) return about.slides(c, i) end) end
-    problem = problem or (about.add_rope or add_rope)(c, aliases, further, about.partial_rotary)
-    return problem, {
-      [aliases.num_attention_heads .. " · head_dim"] = c.num_attention_heads * c.head_dim,
-      [aliases.num_key_value_heads .. " · head_dim"] = c.num_key_value_heads * c.head_dim,
-    }
+    return problem or (about.add_rope or add_rope)(c, aliases, further, about.partial_rotary)
   end
 end
 

@@ -5,6 +5,8 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local types = require "heed.gguf"
 local E = require "heed.nn.entries"
+local configs = require "heed.models.config"
+local ropes = require "heed.models.gguf_rope"
 local state_dict = require "heed.nn.state_dict"
 
 local gguf = {}
@@ -42,15 +44,29 @@ local FLOATS = {
 local NEUTRAL = { ["attention.causal"] = true, expert_count = 0, expert_used_count = 0 }
 
 local WINDOW = { ["attention.sliding_window"] = "sliding_window" }
+local EXPERTS = { expert_count = "num_local_experts", expert_used_count = "num_experts_per_tok" }
+
+local function joined(one, other)
+  local all = {}
+  for _, each in ipairs { one, other } do
+    for key, value in pairs(each) do all[key] = value end
+  end
+  return all
+end
 
 -- By general.architecture: the model type, its own fields, and
 --   interleaved   the converter reorders the rows of queries and keys, so that neighbouring elements are rotated
 --   adjust        adjust(config, has), which completes the fields; has(name) tells whether there is such a tensor
 local ARCHITECTURES = {
   llama = {
-    type = "llama", interleaved = true, fields = WINDOW,
+    type = "llama", interleaved = true, fields = joined(WINDOW, EXPERTS),
     adjust = function(config, has)
       if config.sliding_window then config.model_type = "mistral" end
+      if config.num_local_experts == 0 then config.num_local_experts, config.num_experts_per_tok = nil, nil end
+      if config.num_local_experts then
+        config.model_type = "mixtral"
+        return
+      end
       config.attention_bias = has "blk.0.attn_q.bias" or nil
       config.mlp_bias = has "blk.0.ffn_gate.bias" or nil
     end,
@@ -70,14 +86,24 @@ local ARCHITECTURES = {
       config.query_pre_attn_scalar = is_27b and config.hidden_size / config.num_attention_heads or config.head_dim
     end,
   },
-  phi3 = { type = "phi3", fields = WINDOW },
+  phi3 = {
+    type = "phi3",
+    fields = {
+      ["attention.sliding_window"] = "sliding_window",
+      ["rope.scaling.original_context_length"] = "original_max_position_embeddings",
+    },
+  },
+  qwen3moe = {
+    type = "qwen3_moe", fields = joined(EXPERTS, { expert_feed_forward_length = "moe_intermediate_size" }),
+    adjust = function(config) config.norm_topk_prob = true end,
+  },
   smollm3 = {
     type = "smollm3", interleaved = true,
     adjust = function(config, has) config.attention_bias = has "blk.0.attn_q.bias" or nil end,
   },
 }
 
-local NAMES, BY_TYPE = {}, {}
+local NAMES, BY_TYPE = {}, { mixtral = "llama" }
 for name, about in pairs(ARCHITECTURES) do
   NAMES[#NAMES + 1], BY_TYPE[about.type] = name, name
 end
@@ -87,74 +113,17 @@ NAMES = table.concat(NAMES, ", ")
 --- The elements of a block of each blocked dtype.
 gguf.BLOCKS = { q4_0 = 32, q4_1 = 32, q5_0 = 32, q5_1 = 32, q8_0 = 32, q4_k = 256, q5_k = 256, q6_k = 256 }
 
---- The name of the tensor with the divisors of the frequencies of rotary positions.
-gguf.DIVISORS = "rope_freqs.weight"
-
 -- ---- Settings -----------------------------------------------------------------------------------
 
 local LONGEST = 4096 -- elements of lists of metadata that are read: settings by layer, not vocabularies
 
---- The number with the fewest digits that is the same float32: 1e-05 for 9.9999997473788e-06.
-local function shortest(value)
-  if value ~= value or math.abs(value) == math.huge then return value end -- for the rules of settings to refuse
-  local rounded = tonumber(("%.7g"):format(value):gsub(",", ".") .. "")
-  return math.abs(rounded - value) <= math.abs(value) * 2 ^ -24 and rounded or value
-end
-
--- What files of Llama 3 do not say, and all its models share: they have the divisors of the frequencies only.
-local LLAMA3 = { low_freq_factor = 1, high_freq_factor = 4, original_max_position_embeddings = 8192 }
-
---- The number by which Llama 3 divides the frequency of pair i, from 0, of `count`.
-local function divisor(i, count, base, factor, low, high, original)
-  local turns = original * base ^ (-i / count) / (2 * math.pi)
-  local kept = math.min(math.max((turns - low) / (high - low), 0), 1)
-  return 1 / ((1 - kept) / factor + kept)
-end
-
---- Llama 3's rope_scaling for the divisors of the frequencies. Returns nil and a problem if they follow another rule.
-local function llama3_scaling(divisors, base)
-  local scaling, count = { rope_type = "llama3", factor = divisors:max():item() }, #divisors
-  for name, value in pairs(LLAMA3) do scaling[name] = value end
-  for i = 1, count do
-    local want = divisor(i - 1, count, base, scaling.factor, LLAMA3.low_freq_factor, LLAMA3.high_freq_factor,
-      LLAMA3.original_max_position_embeddings)
-    if math.abs(divisors[i] / want - 1) > 1e-4 then
-      return nil, gguf.DIVISORS .. " does not scale positions as Llama 3 does"
-    end
-  end
-  return scaling
-end
-
---- rope_scaling for the keys rope.scaling.*, or nil; false and a problem if it is of an unknown type. value(key) gives
---- the value of a key.
-local function rope_scaling(value, state, base)
-  local kind, factor = value "rope.scaling.type", value "rope.scaling.factor" or value "rope.scale_linear"
-  if state_dict.has(state, "rope_factors_long.weight") or kind == "longrope" then
-    return false, "rope.scaling.type is longrope, which is not supported"
-  end
-  if state_dict.has(state, gguf.DIVISORS) then
-    local scaling, problem = llama3_scaling(state_dict.get(state, gguf.DIVISORS):float(), base)
-    return scaling or false, problem
-  end
-  if kind == nil and factor and factor ~= 1 then kind = "linear" end
-  if kind == nil or kind == "none" then return nil end
-  if kind ~= "linear" and kind ~= "yarn" then
-    return false, ("rope.scaling.type is %s; it must be one of linear, none, yarn"):format(E.what(kind))
-  end
-  if kind == "linear" then return { rope_type = kind, factor = factor } end
-  local scale = shortest(value "rope.scaling.attn_factor" or 1)
-  return {
-    rope_type = kind, factor = factor, original_max_position_embeddings = value "rope.scaling.original_context_length",
-    attention_factor = factor and scale ~= 1 and scale * (0.1 * math.log(math.max(factor, 1)) + 1) or nil,
-  }
-end
-
---- The name of a model's architecture, as general.architecture says. Returns nil and a problem for an unknown one.
-local function architecture_of(metadata)
+--- The name of a model's architecture, as general.architecture says. Returns nil and a problem for an unknown one;
+--- `further` are names to be mentioned there.
+local function architecture_of(metadata, further)
   local name = metadata["general.architecture"]
   if name == nil then return nil, "general.architecture is missing" end
   if ARCHITECTURES[name] then return name end
-  return nil, ("general.architecture is %s; it must be one of %s"):format(E.what(name), NAMES)
+  return nil, ("general.architecture is %s; it must be one of %s%s"):format(E.what(name), further or "", NAMES)
 end
 
 -- Keys that are computed with before the rules of settings see them.
@@ -207,59 +176,68 @@ local function stops(metadata, tokenizer)
   return ids
 end
 
+--- The names of GGUF keys for the fields of a config, for messages.
+local function names_of(name, fields)
+  local function key(text) return name .. "." .. text end
+  local names = {
+    partial_rotary_factor = ("%s / %s"):format(key "rope.dimension_count", key "attention.key_length"),
+    query_pre_attn_scalar = key "attention.key_length", rope_scaling = key "rope.scaling",
+    vocab_size = "the number of rows of token_embd.weight",
+  }
+  for _, each in ipairs { FIELDS, fields } do
+    for text, field in pairs(each) do names[field] = key(text) end
+  end
+  return names
+end
+
 --- The config of the model whose tensors `state` holds, with the fields of config.json, of which those in `given` (a
---- table or nil) replace all but the order of the rows. Returns nil and a problem.
-function gguf.config(state, tokenizer, given)
+--- table or nil) replace what the file says. `about` describes the class. Returns nil and a problem.
+function gguf.config(state, about, tokenizer, given)
   local metadata = state_dict.metadata(state, LONGEST)
   local name, problem = architecture_of(metadata)
   if not name then return nil, problem end
-  local about, config = ARCHITECTURES[name], {}
-  if given then
-    for key, value in pairs(given) do config[key] = value end
-    if config.rope_interleaved == nil then config.rope_interleaved = about.interleaved end
-    return config
+  local own, config = ARCHITECTURES[name], {}
+  if name ~= BY_TYPE[about.types[1]] then
+    local form = "general.architecture is %s; it must be '%s' here; heed.models.load finds the class of a file"
+    return nil, form:format(E.what(name), BY_TYPE[about.types[1]])
   end
-  local fields = about.fields or {}
+  local fields = own.fields or {}
   problem = unknown_keys(metadata, name, fields) or not_a_number(metadata, name)
   if problem then return nil, problem end
   local function value(key) return metadata[name .. "." .. key] end
   for _, names in ipairs { FIELDS, fields } do
     for key, field in pairs(names) do
       local each = value(key)
-      config[field] = type(each) == "number" and shortest(each) or each
+      config[field] = type(each) == "number" and ropes.shortest(each) or each
     end
   end
-  config.model_type = about.type
+  config.model_type = own.type
   local embeddings = state_dict.has(state, "token_embd.weight") and state_dict.get(state, "token_embd.weight")
   config.vocab_size = embeddings and embeddings.shape[1] or value "vocab_size"
   local heads, width = config.num_attention_heads, config.hidden_size
   local head = config.head_dim or type(heads) == "number" and type(width) == "number" and width / heads or nil
   if (value "attention.value_length" or head) ~= head then
-    return nil, ("%s.attention.value_length is %s; it must be attention.key_length, %s"):format(name,
-      E.what(value "attention.value_length"), E.what(head))
+    return nil, ("%s.attention.value_length is %s; it must be %s.attention.key_length, %s"):format(name,
+      E.what(value "attention.value_length"), name, E.what(head))
   end
   local rotated = value "rope.dimension_count"
-  if rotated ~= nil and rotated ~= head and type(rotated) == "number" and head then
+  if rotated ~= nil and rotated ~= head and type(head) == "number" then
+    if not about.partial_rotary then
+      return nil, ("%s.rope.dimension_count is %s; it must be %s.attention.key_length, %s"):format(name,
+        E.what(rotated), name, E.what(head))
+    end
     config.partial_rotary_factor = rotated / head
   end
-  config.rope_scaling, problem = rope_scaling(value, state, config.rope_theta or 10000)
-  if config.rope_scaling == false then return nil, ("%s: %s"):format(name, problem) end
-  config.rope_interleaved = about.interleaved
+  config.rope_scaling, problem = ropes.scaling(name, value, state, config.rope_theta or 10000)
+  if config.rope_scaling == false then return nil, problem end
+  config.rope_interleaved = own.interleaved
   config.eos_token_id = stops(metadata, tokenizer)
-  if about.adjust then about.adjust(config, function(tensor) return state_dict.has(state, tensor) or nil end) end
+  if own.adjust then own.adjust(config, function(tensor) return state_dict.has(state, tensor) or nil end) end
+  local names = names_of(name, fields)
+  if config.rope_scaling then configs.show(config.rope_scaling, ropes.names(name, config.rope_scaling)) end
+  for key, each in pairs(given or {}) do config[key], names[key] = each, nil end
+  configs.show(config, names)
   return config
-end
-
---- The divisors of the frequencies for the options of a rope, as a tensor; nil if its scaling is not Llama 3's.
-local function divisors_of(rope, head_dim)
-  local scaling = rope and rope.scaling
-  if not scaling or scaling.type ~= "llama3" then return nil end
-  local list, count = {}, compat.divide(rope.dims or head_dim, 2)
-  for i = 1, count do
-    list[i] = divisor(i - 1, count, rope.base, scaling.factor, scaling.low_freq_factor, scaling.high_freq_factor,
-      scaling.original_context_length)
-  end
-  return core.tensor(list)
 end
 
 --- Adds to `metadata` and `state` what gguf.config reads: the settings c of a model, and the divisors. What has no
@@ -284,23 +262,17 @@ function gguf.describe(about, c, metadata, state)
   set("rope.freq_base", rope.base)
   if c.ropes then set("rope.freq_base_swa", c.ropes.sliding_attention.base) end
   set("vocab_size", c.vocab_size)
-  local scaling = rope.scaling
-  if not scaling then return end
-  state[gguf.DIVISORS] = divisors_of(rope, c.head_dim)
-  if scaling.type ~= "linear" and scaling.type ~= "yarn" then return end
-  set("rope.scaling.type", scaling.type)
-  set("rope.scaling.factor", scaling.factor)
-  if scaling.type == "yarn" then
-    local usual = 0.1 * math.log(math.max(scaling.factor, 1)) + 1
-    set("rope.scaling.original_context_length", scaling.original_context_length)
-    if scaling.attention_factor then set("rope.scaling.attn_factor", scaling.attention_factor / usual) end
-  end
+  ropes.describe(rope, c, set, state)
 end
 
 --- The model type of a GGUF file, or nil and a problem.
 function gguf.type(state)
-  local name, problem = architecture_of(state_dict.metadata(state, LONGEST))
-  return name and ARCHITECTURES[name].type, problem
+  local metadata = state_dict.metadata(state, LONGEST)
+  if metadata["general.architecture"] == "bert" then return "bert" end
+  local name, problem = architecture_of(metadata, "bert, ")
+  if not name then return nil, problem end
+  local experts = metadata[name .. ".expert_count"] or 0
+  return name == "llama" and experts ~= 0 and "mixtral" or ARCHITECTURES[name].type
 end
 
 -- ---- Names of tensors ---------------------------------------------------------------------------
@@ -319,6 +291,13 @@ local RENAMES = {
   { "post_feedforward_layernorm", "post_ffw_norm" },
   { "mlp%.gate_up_proj", "ffn_up" },
   { "mlp%.(%l+)_proj", "ffn_%1" },
+  { "block_sparse_moe%.gate", "ffn_gate_inp" },
+  { "mlp%.gate%.", "ffn_gate_inp." },
+  { "block_sparse_moe%.experts", "mlp.experts" },
+  { "(mlp%.experts%.%d+)%.w1", "%1.gate_proj" },
+  { "(mlp%.experts%.%d+)%.w2", "%1.down_proj" },
+  { "(mlp%.experts%.%d+)%.w3", "%1.up_proj" },
+  { "mlp%.experts%.%d+%.(%l+)_proj", "ffn_%1_exps" },
 }
 
 --- What differs from Hugging Face's files: a table {prefix, embedding, lm_head, layers, names, ignored}, with the
@@ -333,6 +312,8 @@ function gguf.layout(about)
     file_name = file_name:gsub("post_attention_layernorm", post)
     for _, rename in ipairs(RENAMES) do file_name = file_name:gsub(rename[1], rename[2]) end
     if form and form.offset then form = nil end -- the file has the weights of norms as they are applied
+    local expert = own_name:match "experts%.experts%.(%d+)"
+    if expert then return file_name, { stacked = c.num_local_experts, part = tonumber(expert) + 1 } end
     if interleaved then
       local part = not c.rope_interleaved and own_name:match "%.W_(%l+)%.[^.]*$"
       local heads = part == "query" and c.num_attention_heads or part == "key" and c.num_key_value_heads
@@ -342,11 +323,11 @@ function gguf.layout(about)
   end
   return {
     prefix = "", embedding = "token_embd.weight", lm_head = "output.weight", layers = "blk%.(%d+)%.", names = names,
-    ignored = function(each) return each == gguf.DIVISORS end,
+    ignored = function(each) return ropes.TENSORS[each] ~= nil end,
   }
 end
 
---- Whether a path names a GGUF file.
-function gguf.is(path) return path:lower():find "%.gguf$" ~= nil end
+--- Whether a file is read as GGUF, or, with `saving`, written as such.
+function gguf.is(path, saving) return core.files.format(path, saving) == ".gguf" end
 
 return gguf

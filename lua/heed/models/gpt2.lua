@@ -76,7 +76,6 @@ local function complete(c, aliases)
   local problem = configs.indivisible(c, aliases, "num_attention_heads", "hidden_size")
   if problem then return problem end
   c.intermediate_size = c.intermediate_size or 4 * c.hidden_size
-  return nil, {}
 end
 
 local ABOUT = {

@@ -1,8 +1,6 @@
 --- heed.models.load: a model of any known architecture from its files.
 
-local core = require "heed.core"
 local E = require "heed.nn.entries"
-local files = core.files
 
 local models = {}
 
@@ -14,9 +12,11 @@ local MODULES = {
   gpt2 = { module = "gpt2", class = "GPT2" },
   llama = { module = "llama", class = "L[lL][aA][mM][aA]" },
   mistral = { module = "llama", class = "Mistral" },
+  mixtral = { module = "mixtral", class = "Mixtral" },
   phi3 = { module = "phi3", class = "Phi3" },
   qwen2 = { module = "qwen2", class = "Qwen2" },
   qwen3 = { module = "qwen3", class = "Qwen3" },
+  qwen3_moe = { module = "qwen3_moe", class = "Qwen3Moe" },
   roberta = { module = "roberta", class = "Roberta" },
   smollm3 = { module = "smollm3", class = "SmolLM3" },
   ["xlm-roberta"] = { module = "roberta", class = "XLMRoberta" },
@@ -45,24 +45,19 @@ local function module_of(config)
   return nil, form:format(E.what(class), TYPES)
 end
 
---- Loads a model of any known architecture from a folder or a weights file: the class is that of config.json, of the
---- metadata of a .gguf file, or of `config`, which replaces them. `divide` is as in the classes' load. Returns the
---- model, in evaluation mode, or nil and a message.
+--- Loads a model of any known architecture from a folder or a weights file: the class is that of config.json, or of
+--- `config`, which replaces it; of a .gguf file that of its metadata, of which `config` replaces single fields.
+--- `divide` is as in the classes' load. Returns the model, in evaluation mode, or nil and a message.
 function models.load(path, config, divide)
   E.check_type(path, "string", "models.load", "path")
   local loading = require "heed.models.loading" -- not above: some Luas load this file while they load heed.nn
   local gguf = require "heed.models.gguf"
-  local kind = files.kind(path)
-  if kind == nil then return nil, ("models.load: no such file or folder: '%s'"):format(path) end
-  local folder = kind == "file" and (path:match "^.*/" or "") or path:sub(-1) == "/" and path or path .. "/"
+  local folder, file = loading.find("models", path, "model.gguf")
+  if not folder then return nil, file end
   local given, name, problem
-  local has_config = files.kind(folder .. "config.json") ~= nil
-  if kind == "directory" and files.kind(folder .. "model.gguf") == "file" and not has_config then
-    path, kind = folder .. "model.gguf", "file"
-  end
-  if kind == "file" and config == nil and gguf.is(path) then
+  if gguf.is(file) then
     local state
-    state, problem = loading.weights("models", path)
+    state, problem = loading.weights("models", file)
     if not state then return nil, problem end
     given = {}
     given.model_type, problem = gguf.type(state)

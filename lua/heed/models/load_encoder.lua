@@ -4,6 +4,8 @@ local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
+local gguf = require "heed.models.gguf"
+local gguf_encoder = require "heed.models.gguf_encoder"
 local loading = require "heed.models.loading"
 local sentences = require "heed.models.sentences"
 local state_dict = require "heed.nn.state_dict"
@@ -103,6 +105,29 @@ load_encoder.bert_names = {
   { "(%.%d+)%.norm", "%1.output.LayerNorm" },
 }
 
+--- Loads a model from a GGUF file.
+local function load_gguf(class, Class, about, file, config, divide)
+  if config ~= nil then E.check_type(config, "table", class .. ".load", "config") end
+  local state, c, pooling, aliases, further, model, fine, problem
+  state, problem = loading.weights(class, file)
+  if not state then return nil, problem end
+  c, pooling = gguf_encoder.config(state, config)
+  if not c then return loading.unsupported(class, pooling) end
+  c, aliases, further = configs.settings(about, c)
+  if not c then return loading.unsupported(class, aliases) end
+  further.has_classifier, further.add_pooling_layer = false, false
+  local note = loading.layer_note(c, aliases, state, "^blk%.(%d+)%.")
+  model, problem = loading.new_model(class, Class, c, state, note)
+  if not model then return nil, problem end
+  fine, problem = loading.fill(class, model, state, c, loading.renamer(gguf_encoder.renames), function() end, note,
+    divide)
+  if not fine then return nil, problem end
+  model.tokenizer, model.tokenizer_problem = require("heed.tokenizers").load(file)
+  model.pooling, model.normalize, model.vector_size = pooling, true, c.hidden_size
+  model.max_seq_length = c.max_tokens
+  return model:eval()
+end
+
 --- Makes the function load(path, config, divide) of the class `Class`, named `class`. `about` is that of
 --- heed.models.encoder; about.files has
 ---   prefix      of the names in files with a head
@@ -111,17 +136,23 @@ load_encoder.bert_names = {
 ---   renames     {pattern, replacement} from heed's names to those in the file
 ---   head        the same for the parts of a classification head, first
 ---   foreign     foreign(name): the problem with the weights of another model, or nil
+---   gguf        whether the model may be in a GGUF file
 --- It loads a model from a folder (config.json, model.safetensors or its index, a tokenizer) or from a weights file in
 --- one, and returns it in evaluation mode, or nil and a message if files are missing, broken or contradict each other.
 function load_encoder.loader(class, Class, about)
   local names = about.files
   return function(path, config, divide)
-    local folder, file = loading.find(class, path)
+    local folder, file = loading.find(class, path, names.gguf and "model.gguf")
     if not folder then return nil, file end
-    local c, aliases, further, _, state, model, fine, most, problem
+    if names.gguf and gguf.is(file) then return load_gguf(class, Class, about, file, config, divide) end
+    if gguf.is(file) then
+      return nil, ("%s.load: '%s' is a GGUF file, whose encoders are of the class Bert; use heed.models.load"):format(
+        class, file)
+    end
+    local c, aliases, further, state, model, fine, most, problem
     c, problem = loading.config(class, folder, config)
     if not c then return nil, problem end
-    c, aliases, _, further = configs.settings(about, c)
+    c, aliases, further = configs.settings(about, c)
     if not c then return loading.unsupported(class, aliases) end
     state, problem = loading.weights(class, file)
     if not state then return nil, problem end

@@ -23,14 +23,18 @@ local WEIGHTS = { "model.safetensors", "model.safetensors.index.json", "pytorch_
 function loading.find(class, path, further)
   E.check_type(path, "string", class .. ".load", "path")
   local kind = files.kind(path)
-  if kind == "file" then return path:match "^.*/" or "", path end
+  if kind == "file" then
+    if files.format(path) then return path:match "^.*/" or "", path end
+    return nil, (select(2, heed_load(path)))
+  end
   if kind ~= "directory" then return nil, ("%s.load: no such file or folder: '%s'"):format(class, path) end
   local folder = path:sub(-1) == "/" and path or path .. "/"
   local names = table.concat(WEIGHTS, ", ") .. (further and ", " .. further or "")
   for name in names:gmatch "[^, ]+" do
     if files.kind(folder .. name) == "file" then return folder, folder .. name end
   end
-  return nil, ("%s.load: the folder '%s' has none of %s"):format(class, path, names)
+  local fix = further and "; give the path of the file if it has another name, such as a .gguf" or ""
+  return nil, ("%s.load: the folder '%s' has none of %s%s"):format(class, path, names, fix)
 end
 
 --- The contents of a JSON file in the folder as a table; an empty table if the file does not exist.
@@ -65,8 +69,28 @@ end
 
 local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 
+--- The tensor of a name in the file, or nil if there is none; then a message if heed lacks its dtype.
+local function tensor_of(state, name)
+  local fine, value = pcall(state_dict.get, state, name)
+  if fine then return value end
+  local message = type(value) == "string" and value:match "load: '.* its dtype is .* which heed lacks.*$"
+  if not message then error(value, 0) end
+  return nil, message
+end
+
+--- The number of elements of all tensors.
+local function elements(state)
+  local count = 0
+  for name in state_dict.names(state) do
+    E.check_cancel "load"
+    count = count + state_dict.get(state, name):numel()
+  end
+  return count
+end
+
 --- A model of the class without weights. Returns nil and a message if the config is invalid, or has more layers than
---- `state` has tensors; the latter check avoids spending time on building them. `note` then replaces the message.
+--- `state` has tensors, or more experts than it has elements; these checks avoid spending time on building them. `note`
+--- then replaces the message.
 function loading.new_model(class, constructor, config, state, note)
   local tensors = 0
   for _ in state_dict.names(state) do
@@ -74,9 +98,14 @@ function loading.new_model(class, constructor, config, state, note)
     tensors = tensors + 1
   end
   if config.num_hidden_layers > tensors then
-    local form = "num_hidden_layers is %d; the file has %s"
-    note = note or form:format(config.num_hidden_layers, E.count(tensors, "tensor"))
+    local form = "%s is %d; the file has %s"
+    note = note or form:format(config.names.num_hidden_layers, config.num_hidden_layers, E.count(tensors, "tensor"))
     return nil, MISFIT:format(class, note)
+  end
+  local experts = config.num_local_experts
+  if experts and experts * config.num_hidden_layers > elements(state) then
+    return nil, MISFIT:format(class, ("%s is %d; the file has too few elements for %s of them"):format(
+      config.names.num_local_experts, experts, E.count(config.num_hidden_layers, "layer")))
   end
   configs.mark_ready(config)
   local fine, model = pcall(nn.utils.skip_init, constructor, config)
@@ -88,36 +117,21 @@ end
 
 local function shape_text(shape) return "[" .. table.concat(shape, ", ") .. "]" end
 
---- " (hidden_size = 384)": the settings that equal the sizes in which `need` differs from `have`.
-local function settings_for(config, need, have)
-  local names = {}
-  for name, value in pairs(config) do
-    for i, size in ipairs(need) do
-      if compat.is_integer(value) and value == size and have[i] ~= size then
-        names[#names + 1] = ("%s = %d"):format(name, value)
-        break
-      end
-    end
-  end
-  table.sort(names)
-  return #names > 0 and (" (%s)"):format(table.concat(names, ", ")) or ""
-end
-
 local FLOATING = {
   float32 = true, bfloat16 = true, float16 = true, q4_0 = true, q4_1 = true, q5_0 = true, q5_1 = true, q8_0 = true,
   q4_k = true, q5_k = true, q6_k = true,
 }
 
 --- Why a tensor of the file cannot be loaded into `target`, or nil. `form` describes its layout in the file.
-local function misfit(value, target, config, form)
+local function misfit(value, target, form)
   local need, have = {}, {}
   for i, size in ipairs(target.shape) do need[i] = size end
   for i, size in ipairs(value.shape) do have[i] = size end
   need[1] = form.total or need[1] * (form.parts or 1)
   if form.transposed then need[1], need[2] = need[2], need[1] end
+  if form.stacked then table.insert(need, 1, form.stacked) end
   if shape_text(need) ~= shape_text(have) then
-    local why = settings_for(config, need, have)
-    return ("has the shape %s; it must be %s%s"):format(shape_text(have), shape_text(need), why)
+    return ("has the shape %s; it must be %s"):format(shape_text(have), shape_text(need))
   end
   if not FLOATING[value.dtype] then return ("is %s; it must be a floating-point tensor"):format(value.dtype) end
 end
@@ -125,7 +139,7 @@ end
 --- The parameter made from a tensor of the file, or the part {dim =, first =, count =} of it. Transposed matrices are
 --- copied, since products with row-major weights are faster, and so are columns; the file's pages are then free.
 local function formed(whole, form, part)
-  local value = whole
+  local value = form.stacked and whole:select(1, form.part) or whole
   if form.transposed then value = value.T end
   if form.parts then
     local groups = form.groups or 1
@@ -186,9 +200,10 @@ end
 
 --- Assigns the tensors of `state`, named as in the file, to the model, without copying where possible.
 --- name_in_file(name, config) returns the name of a parameter in the file and its layout there, nil or {transposed =,
---- part =, parts =, groups =}: part number `part` of `parts` that are stacked along the first dimension, within each of
---- `groups` groups (1 by default; as many as heads if the file interleaves them). Names with ignored(name) are skipped.
---- `config` holds settings by name, also for messages. Returns true, or nil and a message that lists everything
+--- part =, parts =, groups =}: part number `part` of `parts` that are joined along the first dimension, within each of
+--- `groups` groups (1 by default; as many as heads if the file interleaves them); or {stacked =, part =}: element
+--- `part` of a first dimension of this size. Names with ignored(name) are skipped.
+--- `config` holds the settings. Returns true, or nil and a message that lists everything
 --- missing, unexpected or of a wrong shape, after `note` (a string or nil). divide(model), if given, leaves the model
 --- the parts that this rank needs (heed.parallel), before they are read.
 function loading.fill(class, model, state, config, name_in_file, ignored, note, divide)
@@ -196,8 +211,9 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note, 
   for name, target in compat.pairs(model:state_dict()) do
     E.check_cancel "load"
     local file_name, form = name_in_file(name, config)
-    local value = state_dict.get(state, file_name)
-    local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, config, form or UNCHANGED)
+    local value, lacking = tensor_of(state, file_name)
+    if lacking then return nil, lacking end
+    local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, form or UNCHANGED)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
   end
@@ -230,6 +246,12 @@ function loading.weights(class, path)
   if state == nil then return nil, problem end
   if E.kind(state) then
     return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
+  end
+  if not gguf.is(path) then return state end
+  for name in state_dict.names(state) do -- before the settings are made of some
+    E.check_cancel "load"
+    problem = select(2, tensor_of(state, name))
+    if problem then return nil, problem end
   end
   return state
 end
@@ -270,16 +292,14 @@ local function tokenizer_of(folder, file)
   return require("heed.tokenizers").load(path)
 end
 
---- The fields of config.json: those given, those in the folder, or what a GGUF file says instead. Returns nil and a
---- message if they cannot be read.
-local function config_of(class, folder, file, given, state, tokenizer)
-  if gguf.is(file) then
-    if given ~= nil then E.check_type(given, "table", class .. ".load", "config") end
-    local config, problem = gguf.config(state, tokenizer, given)
-    if not config then return loading.unsupported(class, problem) end
-    return config
-  end
-  return loading.config(class, folder, given)
+--- The fields of config.json: those given or in the folder, or what a GGUF file says, where those given replace single
+--- fields. Returns nil and a message if they cannot be read.
+local function config_of(class, about, folder, file, given, state, tokenizer)
+  if not gguf.is(file) then return loading.config(class, folder, given) end
+  if given ~= nil then E.check_type(given, "table", class .. ".load", "config") end
+  local config, problem = gguf.config(state, about, tokenizer, given)
+  if not config then return loading.unsupported(class, problem) end
+  return config
 end
 
 --- Makes the function load(path, config, divide) of the decoder class `Class`, named `class`. `about` describes the
@@ -296,26 +316,23 @@ function loading.decoder(class, Class, about)
   return function(path, config, divide)
     local folder, file = loading.find(class, path, "model.gguf")
     if not folder then return nil, file end
-    local given, c, aliases, settings, further, stops, model, fine, problem
-    local state, tokenizer, tokenizer_problem
+    local given, c, aliases, further, stops, model, fine, problem
+    local layout, state = about, nil
     if gguf.is(file) then
+      layout, problem = gguf.layout(about)
+      if not layout then return nil, ("%s.load: '%s': %s"):format(class, file, problem) end
       state, problem = loading.weights(class, file)
       if not state then return nil, problem end
     end
-    tokenizer, tokenizer_problem = tokenizer_of(folder, file)
-    given, problem = config_of(class, folder, file, config, state, tokenizer)
+    local tokenizer, tokenizer_problem = tokenizer_of(folder, file)
+    given, problem = config_of(class, about, folder, file, config, state, tokenizer)
     if not given then return nil, problem end
-    c, aliases, settings, further = configs.settings(about, given)
+    c, aliases, further = configs.settings(about, given)
     if not c then return loading.unsupported(class, aliases) end
     if not config and not state then
       stops, problem = stop_tokens(class, folder, c)
       if stops == false then return nil, problem end
       further.stop_tokens = stops or further.stop_tokens
-    end
-    local layout = about
-    if state then
-      layout, problem = gguf.layout(about)
-      if not layout then return loading.unsupported(class, problem) end
     end
     if not state then state, problem = loading.weights(class, file) end
     if not state then return nil, problem end
@@ -336,8 +353,7 @@ function loading.decoder(class, Class, about)
     local note = loading.layer_note(c, aliases, state, "^" .. prefix:gsub("%.", "%%.") .. layout.layers)
     model, problem = loading.new_model(class, Class, c, state, note)
     if not model then return nil, problem end
-    for name, value in pairs(c) do settings[aliases[name] or name] = value end
-    fine, problem = loading.fill(class, model, state, settings, name_in_file, ignored, note, divide)
+    fine, problem = loading.fill(class, model, state, c, name_in_file, ignored, note, divide)
     if not fine then return nil, problem end
     model.tokenizer, model.tokenizer_problem = tokenizer, tokenizer_problem
     model.chat_template = tokenizer and tokenizer.chat_template

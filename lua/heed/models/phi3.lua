@@ -21,7 +21,7 @@ return (family("Phi3", {
   architectures = { { "Phi3", "phi3" } },
   settings = {
     max_position_embeddings = { kind = "size", default = 4096 },
-    original_max_position_embeddings = { kind = "size", default = 4096 }, -- for longrope, which is refused
+    original_max_position_embeddings = { kind = "size", default = 4096 }, -- for longrope
     rms_norm_eps = { kind = "positive", default = 1e-5 },
     partial_rotary_factor = { kind = "positive", optional = true },
     sliding_window = { kind = "size", optional = true },

@@ -6,12 +6,9 @@ local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
 local gguf = require "heed.models.gguf"
 local state_dict = require "heed.nn.state_dict"
-local BLOCKS = gguf.BLOCKS
+local BLOCKS, dtype_of_rows = gguf.BLOCKS, require("heed.core").modules.dtype_of_rows
 
 -- ---- Weights ------------------------------------------------------------------------------------
-
--- What matrices get whose rows are not whole blocks, as llama.cpp's tools choose.
-local INSTEAD = { q4_k = "q5_0", q5_k = "q5_1", q6_k = "q8_0" }
 
 -- general.file_type: what most of the weights are.
 local FILE_TYPES = { float32 = 0, float16 = 1, q4_0 = 2, q4_1 = 3, q8_0 = 7, q5_0 = 8, q5_1 = 9, q4_k = 14, q5_k = 16,
@@ -19,13 +16,21 @@ local FILE_TYPES = { float32 = 0, float16 = 1, q4_0 = 2, q4_1 = 3, q8_0 = 7, q5_
 
 local DTYPES = "float32, bfloat16, float16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k or q6_k"
 
---- A tensor in the dtype of the file: matrices have `dtype` (nil: their own), all else is float32.
+local LARGEST = 65504 -- of float16
+
+--- Whether float16, which the scales of blocks are, can hold all elements.
+local function fits_float16(value)
+  value = value:float()
+  return value:max():item() <= LARGEST and value:min():item() >= -LARGEST -- false for nan
+end
+
+--- A tensor in the dtype of the file: matrices have `dtype` (nil: their own) or, if it does not fit their rows, what
+--- m:to gives them; those beyond the range of float16 are float32 instead of it and of blocks. All else is float32.
 local function converted(value, dtype)
   if value.ndim < 2 then return value:float() end
-  dtype = dtype or value.dtype
-  local columns = value.shape[value.ndim]
-  if BLOCKS[dtype] and columns % BLOCKS[dtype] ~= 0 then dtype = INSTEAD[dtype] or "float16" end
-  if BLOCKS[dtype] and columns % BLOCKS[dtype] ~= 0 then dtype = "float16" end
+  dtype = dtype and dtype_of_rows(dtype, value.shape[value.ndim]) or value.dtype
+  if dtype == value.dtype then return value end
+  if (BLOCKS[dtype] or dtype == "float16") and not fits_float16(value) then dtype = "float32" end
   return value.dtype == dtype and value or value:to(dtype)
 end
 
@@ -61,7 +66,7 @@ end
 -- Settings that change no forward pass, or nothing but what is compared otherwise.
 local LEFT_OUT = {
   attention_dropout = true, embd_pdrop = true, eos_token_id = true, initializer_range = true, max_window_layers = true,
-  model_type = true, no_rope_layer_interval = true, original_max_position_embeddings = true,
+  mlp_only_layers = true, model_type = true, no_rope_layer_interval = true, original_max_position_embeddings = true,
   partial_rotary_factor = true, resid_pdrop = true, rope_interleaved = true, rope_parameters = true,
   rope_scaling = true, rope_theta = true, rope_local_base_freq = true, sliding_window_pattern = true,
   tie_word_embeddings = true, use_sliding_window = true,
@@ -80,7 +85,7 @@ local function lost(about, c, state, metadata)
   for name, value in pairs(state) do
     names[#names + 1], values[name] = name, value
   end
-  local config, problem = gguf.config(state_dict.from(names, values, nil, nil, nil, metadata))
+  local config, problem = gguf.config(state_dict.from(names, values, nil, nil, nil, metadata), about)
   if not config then return problem end
   local again
   again, problem = configs.settings(about, config)
@@ -115,9 +120,15 @@ return function(about, model, path, dtype, state_of)
     if name == "lm_head.weight" then return not c.tie_word_embeddings and layout.lm_head or nil end
     return layout.names(name, c)
   end, true)
+  local fits = not BLOCKS[dtype]
   for name, value in compat.pairs(state) do
     E.check_cancel(method)
-    state[name] = converted(value, dtype)
+    local routes = name:find("ffn_gate_inp", 1, true) -- kept as it is, as by llama.cpp
+    state[name] = converted(value, not routes and dtype or nil)
+    fits = fits or BLOCKS[state[name].dtype] ~= nil
+  end
+  if not fits then
+    return nil, ("%s: dtype is %s; the rows of no weight are whole blocks of 32 elements"):format(method, dtype)
   end
   gguf.describe(about, c, metadata, state)
   metadata["general.file_type"] = FILE_TYPES[dtype or state["blk.0.attn_output.weight"].dtype]

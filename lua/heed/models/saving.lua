@@ -75,6 +75,7 @@ end
 --- The tensor of a file that consists of these parts, the inverse of `formed` in heed.models.loading.
 local function joined(parts, form)
   local value = parts[1]
+  if form.stacked then return core.stack(parts, 1) end
   if form.offset then return value - form.offset end
   if form.heads then return (form.interleaved and neighbours or halves)(value, form.heads) end
   if form.total then return core.cat(parts, 1) end
@@ -129,7 +130,7 @@ function saving.decoder(about)
     E.check_self(model, METHOD)
     local dtype = options_of(METHOD, OPTIONS, 3, model, folder, ...)
     E.check_type(folder, "string", METHOD, "folder")
-    if gguf.is(folder) then return save_gguf(about, model, folder, dtype, state_of) end
+    if gguf.is(folder, true) then return save_gguf(about, model, folder, dtype, state_of) end
     if dtype ~= nil then
       E.reject(METHOD, "dtype", dtype, "nil for a folder; convert the model, with m:to, or save it as a .gguf file")
     end

@@ -86,6 +86,9 @@ local function frequencies(rope, dims)
       list[i] = list[i] * (ramp / factor + 1 - ramp)
     end
     magnitude = s.attention_factor or factor > 1 and 0.1 * math.log(factor) + 1 or 1
+  elseif s.type == "factors" then
+    for i = 1, #list do list[i] = list[i] / s.factors[i] end
+    magnitude = s.attention_factor or 1
   elseif s.type == "llama3" then
     local low, high = s.low_freq_factor or 1, s.high_freq_factor or 4
     for i = 1, #list do

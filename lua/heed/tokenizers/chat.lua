@@ -88,6 +88,8 @@ local function conversation_of(messages)
       V.set(dict, "thinking", values.thinking or reasoning)
       V.set(dict, "reasoning_content", reasoning)
     end
+    dict.message = message.role:find "^[%w_-]+$" and #message.role <= 40 and ("%s (%s)"):format(name, message.role)
+      or name -- for errors
     list[i] = dict
   end
   return V.list(list)

@@ -47,7 +47,8 @@ function M.load(path)
   local file, problem = tokenizer.load(path)
   if not file then return nil, problem end
   local about, config = tokenizer.about(file), {}
-  if not path:find "%.gguf$" then -- what lies beside a .gguf may belong to another model
+  local is_gguf = kind == "file" and files.format(path) == ".gguf"
+  if not is_gguf then -- what lies beside a .gguf may belong to another model
     config, problem = config_of(folder .. "tokenizer_config.json")
     if not config then return nil, problem end
   end
@@ -60,7 +61,7 @@ function M.load(path)
   self.special_tokens = tokenizer.special(file)
   local template = config.chat_template or about.chat_template
   if type(template) == "string" then self.chat_template = template end
-  if not template and not path:find "%.gguf$" and files.kind(folder .. "chat_template.jinja") == "file" then
+  if not template and not is_gguf and files.kind(folder .. "chat_template.jinja") == "file" then
     self.chat_template, problem = files.text(folder .. "chat_template.jinja")
     if not self.chat_template then return nil, problem end
   end

@@ -4,7 +4,6 @@
 local compat = require "heed.compat"
 local core = require "heed.core"
 local E = require "heed.nn.entries"
-local lexer = require "heed.tokenizers.template_lexer"
 local lists = require "heed.tokenizers.template_filters"
 local parse = require "heed.tokenizers.template_statements"
 local V = require "heed.tokenizers.template_values"
@@ -30,7 +29,10 @@ local function evaluate(node, scope, state)
   return evaluators[node[1]](node, scope, state)
 end
 
-local function refuse(node, ...) lexer.refuse(node.line, ...) end
+local function refuse(node, ...)
+  V.line = node.line
+  V.fail(...)
+end
 
 --- Runs nodes. Returns "break" or "continue" where a loop ends or goes on early.
 local function run(nodes, scope, state)
@@ -315,8 +317,10 @@ runners["for"] = function(node, scope, state)
     items = kept
   end
   if #items == 0 and node.otherwise then return run(node.otherwise, { vars = {}, parent = scope }, state) end
+  local outer = V.message
   for i, item in ipairs(items) do
     V.step()
+    if type(item) == "table" and item.message then V.message = item.message end
     local loop = V.dict()
     local before, after = items[i - 1], items[i + 1]
     loop.values = {
@@ -329,6 +333,7 @@ runners["for"] = function(node, scope, state)
     assign(node, node.targets, item, inner)
     if run(node.body, inner, state) == "break" then break end
   end
+  V.message = outer
 end
 
 function runners.macro(node, scope)
@@ -364,7 +369,8 @@ runners["continue"] = function() return "continue" end
 local globals = {}
 
 function globals.raise_exception(values)
-  E.fail("apply_chat_template: %s", V.text(V.string(values[1] or "the template refuses the messages")))
+  local problem = V.text(V.string(values[1] or "the template refuses the messages"))
+  E.fail("apply_chat_template: %s%s", V.message and V.message .. ": " or "", problem)
 end
 
 function globals.strftime_now(values, _, state, node)

@@ -16,9 +16,11 @@ local Marked = {}
 
 -- ---- Limits -------------------------------------------------------------------------------------
 
---- Raises an error in the line that runs, V.line.
+--- Raises an error in the line that runs, V.line, with V.message ("message 2 (user)" or nil), the one that the
+--- innermost loop over messages has come to.
 function V.fail(message, ...)
-  E.fail("apply_chat_template: line %d of the template: " .. message, V.line, ...)
+  E.fail("apply_chat_template: line %d of the template%s: " .. message, V.line, V.message and ", " .. V.message or "",
+    ...)
 end
 
 local steps = 0
@@ -32,7 +34,7 @@ function V.step(count)
   if steps % 64 == 0 or count and count > 64 then E.check_cancel "apply_chat_template" end
 end
 
-function V.begin() steps, V.line = 0, 1 end
+function V.begin() steps, V.line, V.message = 0, 1, nil end
 
 
 local function check_size(bytes)

@@ -5,6 +5,7 @@
 
 #define V_TARGET                                                                                             \
   "amx-tile,amx-int8,amx-bf16,avx512vnni,avx512bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
+#define V_NAME(name) name##_amx
 #define V_HALVES
 #define REDUCED_TILES
 #include "../scalar/scalar.h"

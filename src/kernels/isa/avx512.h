@@ -13,7 +13,9 @@
 #endif
 #include "target_begin.h"
 
+#ifndef V_NAME
 #define V_NAME(name) name##_avx512
+#endif
 #define V_LANES      16
 #define V_POWER_BITS 5
 #define V_EXP_BITS   4

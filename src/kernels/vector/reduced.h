@@ -251,6 +251,9 @@ static void reduced_write(const heed__lowp_task *t, float *sum, size_t row, size
 
 /* A step is a group of columns with a panel of rows. */
 static bool reduced_multiply(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
+#if defined(V_FEW)
+  if (few_goes(&task->whole)) return few_multiply(task, pace, position);
+#endif
   _Alignas(HEED__ALIGNMENT) float sum[REDUCED_GROUP * REDUCED_ROWS];
   const heed__lowp_task *t = &task->whole;
   const reduced_form f = reduced_form_of(t);

@@ -7,22 +7,18 @@
 #ifndef HEED_VECTOR_REDUCED_OPERANDS_H
 #define HEED_VECTOR_REDUCED_OPERANDS_H
 
-#include "widen_blocks.h"
+#include "reduced_round.h"
+#if defined(V_FEW)
+#include "reduced_few.h"
+#endif
 
 enum {
   REDUCED_ROWS = HEED__REDUCED_ROWS,        /* of x in a panel */
   REDUCED_VECTORS = REDUCED_ROWS / V_LANES, /* of these rows */
   REDUCED_GROUP = 96,                       /* rows of the weight that are unpacked together */
-  REDUCED_WORD = 4,                         /* bytes */
-  REDUCED_WIDE = V_LANES * REDUCED_WORD,    /* bytes of a vector */
-  REDUCED_LINE = 64,                        /* bytes of a line: 64 integers or 32 halves */
   REDUCED_WORDS = REDUCED_LINE / REDUCED_WORD,
-  REDUCED_PARTS = REDUCED_LINE / REDUCED_WIDE, /* vectors of a line */
-  REDUCED_AHEAD = 4096,                        /* prefetch distance in a weight in bytes; rows usually follow
-                                                  each other */
-  REDUCED_FEW = 8, /* below this many rows of x the time is that of reading the weight */
+  REDUCED_AHEAD = 4096, /* prefetch distance in a weight in bytes; rows usually follow each other */
 };
-_Static_assert(HEED_INT8_BLOCK == REDUCED_LINE, "a line has the elements of a block");
 
 /* The packed form of a product. A group is the words that share a scale of the weight. */
 typedef struct reduced_form {
@@ -87,6 +83,9 @@ static reduced_form reduced_form_of(const heed__lowp_task *t) {
 
 /* Scratch: the unpacked rows, then [REDUCED_GROUP, groups] scales and, with minimum, negative minima. */
 static size_t reduced_size(const heed__lowp_task *t, size_t *scratch_bytes) {
+#if defined(V_FEW)
+  if (few_goes(t)) return few_size(t, scratch_bytes);
+#endif
   const reduced_form f = reduced_form_of(t);
   *scratch_bytes = REDUCED_GROUP * (f.depth * REDUCED_WORD + (f.minimum ? 2 : 1) * f.groups * sizeof(float));
 #if !defined(V_HALVES)
@@ -97,36 +96,6 @@ static size_t reduced_size(const heed__lowp_task *t, size_t *scratch_bytes) {
 }
 
 /* ---- Packing ---- */
-
-/* The first n elements of a row as vectors, then zeros. */
-V_INLINE void reduced_load(vfloat *out, const int vectors, const float *row, size_t n) {
-  V_UNROLL
-  for (int v = 0; v < vectors; v++) {
-    const size_t first = (size_t)v * V_LANES;
-    out[v] = first + V_LANES <= n ? v_load(row + first)
-             : first < n          ? v_load_masked(row + first, v_first(n - first))
-                                  : v_zero();
-  }
-}
-
-/* Rounds a block of a row to 64 bytes; *scale is its scale. */
-V_INLINE void reduced_round_bytes(vint out[REDUCED_PARTS], const float *row, size_t n, float *scale) {
-  vfloat x[4 * REDUCED_PARTS];
-  reduced_load(x, 4 * REDUCED_PARTS, row, n);
-  vfloat most = v_abs(x[0]), zero = v_mul(x[0], v_zero());
-  V_UNROLL
-  for (int v = 1; v < 4 * REDUCED_PARTS; v++) {
-    most = v_max(most, v_abs(x[v]));
-    zero = v_fma(x[v], v_zero(), zero);
-  }
-  const bool finite = v_mask_bits(v_isnan(zero)) == 0;
-  const float a = v_highest(most), inverse = finite && a >= 0x1p-100f ? 127.0f / a : 0.0f;
-  *scale = finite ? a * (1.0f / 127.0f) : NAN;
-  V_UNROLL
-  for (int v = 0; v < 4 * REDUCED_PARTS; v++) x[v] = inverse == 0.0f ? v_zero() : v_mul(x[v], v_set(inverse));
-  V_UNROLL
-  for (int v = 0; v < REDUCED_PARTS; v++) out[v] = v_round_bytes(x + 4 * v);
-}
 
 /* What follows the words of a line: rows with these scales. */
 static void reduced_pack_side(const reduced_form *f, char *side, size_t line, const char *words,
@@ -184,6 +153,12 @@ static void reduced_pack_vector(const heed__lowp_task *t, const reduced_form *f,
 }
 
 static void reduced_pack_rows(const heed__reduced_task *task) {
+#if defined(V_FEW)
+  if (few_goes(&task->whole)) {
+    few_pack(task);
+    return;
+  }
+#endif
   const reduced_form f = reduced_form_of(&task->whole);
   for (size_t i = task->row; i < task->row + task->rows; i += V_LANES)
     reduced_pack_vector(&task->whole, &f, (char *)task->packed + i / V_LANES * f.vector, i,

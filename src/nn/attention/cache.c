@@ -126,7 +126,7 @@ heed_status heed__module_check_cache(const heed_module *m, const heed_kv_cache *
   return HEED_OK;
 }
 
-/* ---- What keys depend on ---- */
+/* ---- What keys and values depend on ---- */
 
 int64_t heed__module_cache_window(const heed_module *m) {
   return window_left_of((const heed__attention_module *)m);
@@ -138,55 +138,35 @@ static void describe_positions(const heed__attention_module *a, char *text, size
     snprintf(text, size, "%s", a->alibi ? "alibi" : "none");
     return;
   }
+  const long long dims = r->dims > 0 ? r->dims : a->head_dim;
+  if (r->scaling == HEED_ROPE_FACTORS) {
+    double sum = 0, weighted = 0; /* tell lists apart */
+    for (int i = 0; i < HEED_ROPE_PAIRS; i++) sum += r->factors[i], weighted += (double)r->factors[i] * i;
+    snprintf(text, size, "rope base=%s interleaved=%d dims=%lld factors=%s,%s attention_factor=%s",
+             HEED__G(r->base), (int)r->interleaved, dims, HEED__G(sum), HEED__G(weighted),
+             HEED__G(r->attention_factor));
+    return;
+  }
   snprintf(text, size,
            "rope base=%s interleaved=%d dims=%lld scaling=%d factor=%s original=%lld beta=%s,%s "
            "attention_factor=%s freq_factors=%s,%s",
-           HEED__G(r->base), (int)r->interleaved, (long long)(r->dims > 0 ? r->dims : a->head_dim),
-           (int)r->scaling, HEED__G(r->factor), (long long)r->original_context_length, HEED__G(r->beta_fast),
-           HEED__G(r->beta_slow), HEED__G(r->attention_factor), HEED__G(r->low_freq_factor),
-           HEED__G(r->high_freq_factor));
+           HEED__G(r->base), (int)r->interleaved, dims, (int)r->scaling, HEED__G(r->factor),
+           (long long)r->original_context_length, HEED__G(r->beta_fast), HEED__G(r->beta_slow),
+           HEED__G(r->attention_factor), HEED__G(r->low_freq_factor), HEED__G(r->high_freq_factor));
 }
 
-/* One product of a row of the weight with 1, -1, 1, … in groups of changing length. */
-static heed_status probe_row(const heed_module *linear, const char *function, const heed_tensor *x,
-                             int64_t row, float *out) {
-  heed_context *ctx = linear->context;
-  const heed__slot *scale_slot = heed__module_slot(linear, HEED__SCALE);
-  heed_tensor weight, scale, *y = NULL;
-  heed__alias_on_stack(&weight, linear->slots[0].parameter);
-  heed__narrow_on_stack(&weight, 0, row, 1);
-  heed_status status;
-  if (weight.dtype == HEED_INT8 && scale_slot != NULL) {
-    heed__alias_on_stack(&scale, scale_slot->parameter);
-    heed__narrow_on_stack(&scale, 0, row, 1);
-    status = heed__linear_int8(ctx, function, x, &weight, &scale, NULL, &y);
-  } else {
-    status = heed__linear(ctx, function, x, &weight, NULL, &y);
-  }
-  if (status == HEED_OK) *out = *(const float *)(const void *)y->data;
-  heed_tensor_free(y);
-  return status;
-}
-
-heed_status heed__module_cache_origin(const heed_module *m, const char *function, heed__kv_origin *origin) {
-  const heed__attention_module *a = (const heed__attention_module *)m;
-  const heed_module *linear = m->slots[1].module; /* W_key */
-  heed_context *ctx = m->context;
+void heed__module_cache_origin(const heed_module *m, heed__kv_origin *origin) {
+  static const char *const parts[] = {"W_key", "W_value", "k_norm"};
   memset(origin, 0, sizeof *origin);
-  describe_positions(a, origin->positions, sizeof origin->positions);
-  if (strcmp(linear->class->name, "Linear") != 0) return HEED_OK;
-  const heed_tensor *weight = linear->slots[0].parameter;
-  const int64_t rows = weight->shape[0], columns = weight->shape[1];
-  heed_tensor *x = NULL;
-  if (rows == 0 || columns == 0) return HEED_OK;
-  const heed__recorder *recorder = heed__pause_recording(ctx);
-  heed_status status = heed__tensor_new(ctx, function, HEED_FLOAT32, 2, (const int64_t[]){1, columns}, &x);
-  for (int64_t i = 0; status == HEED_OK && i < columns; i++)
-    ((float *)(void *)x->data)[i] = (i ^ i / 3 ^ i / 7) % 2 == 0 ? 1.0f : -1.0f;
-  for (int i = 0; status == HEED_OK && i < HEED__KV_PROBED; i++)
-    status = probe_row(linear, function, x, i * rows / HEED__KV_PROBED, &origin->probe[i]);
-  origin->probed = status == HEED_OK;
-  heed_tensor_free(x);
-  heed__resume_recording(ctx, recorder);
-  return status;
+  describe_positions((const heed__attention_module *)m, origin->positions, sizeof origin->positions);
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const heed_module *part = heed__module_part(m, parts[i]);
+    const heed__slot *scale = part != NULL ? heed__module_slot(part, HEED__SCALE) : NULL;
+    for (int k = 0; part != NULL && k < part->count && origin->samples < HEED__KV_SAMPLES; k++) {
+      const heed_tensor *x = part->slots[k].parameter;
+      if (x == NULL || &part->slots[k] == scale) continue;
+      heed__sample_parameter(x, x->dtype == HEED_INT8 && scale != NULL ? scale->parameter : NULL,
+                             origin->sample[origin->samples++]);
+    }
+  }
 }

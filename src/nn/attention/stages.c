@@ -255,10 +255,7 @@ static heed_status begin_cache(heed__attention_stages *p) {
                                            p->view[1].shape[p->view[1].ndim - 2], p->added, p->apart, span);
   if (status != HEED_OK) return status;
   p->spans = true;
-  if (p->past == 0) { /* the first tokens of the cache */
-    status = heed__module_cache_origin(p->m, p->m->class->name, &p->options.cache->origin);
-    if (status != HEED_OK) return status;
-  }
+  if (p->past == 0) heed__module_cache_origin(p->m, &p->options.cache->origin); /* its first tokens */
   if (p->options.cache->int4) {
     if ((status = heed__stages_begin_turned(p)) != HEED_OK) return status;
     heed__stages_view_heads(&p->packed[0], p->turned, (const heed__attention_module *)p->m);

@@ -43,8 +43,8 @@ static void add_window_text(settings_text *t, const heed_window *w) {
 }
 
 static void add_rope_text(settings_text *t, const heed_rope_config *rope) {
-  static const char *const scalings[] = {"", ", scaling=linear", ", scaling=ntk", ", scaling=yarn",
-                                         ", scaling=llama3"};
+  static const char *const scalings[] = {
+      "", ", scaling=linear", ", scaling=ntk", ", scaling=yarn", ", scaling=llama3", ", scaling=factors"};
   char base[HEED__NUMBER_TEXT], dims[32] = "";
   if (rope->dims > 0) snprintf(dims, sizeof dims, ", dims=%lld", (long long)rope->dims);
   add_setting_text(t, "rope=(base=%s%s%s%s)", heed__python_number(base, rope->base),

@@ -155,13 +155,19 @@ local function iterator_of(sampler, method, argument)
   return iterator
 end
 
+--- Whether a value has a method iter. Indexing userdata of other libraries may raise.
+local function has_iter(value)
+  if type(value) ~= "table" and type(value) ~= "userdata" then return false end
+  local fine, iter = pcall(function() return value.iter end)
+  return fine and type(iter) == "function"
+end
+
 --- Raises unless the value can be a sampler.
 function M.check(sampler, method, argument)
   local _, class = object.of(sampler)
   if class and class.sampler or type(sampler) == "function" then return end
   if not class and not E.is_tensor(sampler) and not E.kind(sampler)
-      and (E.is_list(sampler) and (#sampler > 0 or type(sampler.iter) == "function")
-        or (type(sampler) == "table" or type(sampler) == "userdata") and type(sampler.iter) == "function") then
+      and (E.is_list(sampler) and #sampler > 0 or has_iter(sampler)) then
     return
   end
   E.reject(method, argument, sampler, "a sampler, a list of indices, or an object with the method iter")
