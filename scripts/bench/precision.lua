@@ -1,4 +1,5 @@
--- heed.set_matmul_precision: linear and attention in "highest" and "medium" precision, and the error that this causes.
+-- heed.set_matmul_precision: linear, matmul and attention in "highest" and "medium" precision, and the error that this
+-- causes. HEED_CPU chooses other kernels of this processor.
 --   heed scripts/bench/precision.lua
 local heed = require "heed"
 
@@ -50,6 +51,10 @@ for _, size in ipairs { { 512, 4096, 4096 }, { 64, 4096, 4096 }, { 16, 4096, 409
       row(name, function() return heed.linear(x, weight) end)
     end
   end
+  local name = "matmul, %d × %d with %d × %d%s"
+  local right = heed.randn(k, n)
+  row(name:format(m, k, k, n, ""), function() return heed.matmul(x, right) end)
+  row(name:format(m, k, k, n, ", transposed"), function() return heed.matmul(x, wide.T) end)
 end
 for _, size in ipairs { { 2048, 64 }, { 512, 64 }, { 2048, 128 } } do
   local n, d = size[1], size[2]
