@@ -108,6 +108,57 @@ describe("a GGUF file that cannot be a model", function()
     end
   end)
 
+  it("may have any two keys of any values and types", function()
+    local values = { { "string", "many" }, { "array", { "int32", 2, 2 } }, { "int32", 0 }, { "int32", 62 },
+      { "float32", 0 / 0 } }
+    local keys = { "block_count", "embedding_length", "attention.head_count", "attention.key_length",
+      "attention.value_length", "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor" }
+    for _, architecture in ipairs { "llama", "gemma3", "phi3", "qwen3moe" } do
+      for i, key in ipairs(keys) do
+        for j = i + 1, #keys do
+          for _, v in ipairs { (i + j) % #values + 1, (2 * i + j) % #values + 1 } do -- a part of all combinations
+            local w = (v + i) % #values + 1
+            local list = { pair("general.architecture", "string", architecture) }
+            for _, each in ipairs(GOOD) do
+              local short = each[1]:match "^llama%.(.*)$"
+              if short ~= key and short ~= keys[j] then
+                list[#list + 1] = pair(architecture .. "." .. short, each[2], each[3])
+              end
+            end
+            list[#list + 1] = pair(architecture .. "." .. key, values[v][1], values[v][2])
+            list[#list + 1] = pair(architecture .. "." .. keys[j], values[w][1], values[w][2])
+            local model, message = heed.models.load(file("x.gguf", gguf.file(list, {
+              gguf.tensor("token_embd.weight", { 8, 4 }, 0, 0), gguf.tensor("rope_freqs.weight", { 2 }, 0, 128),
+            }, ("\0"):rep(640))))
+            assert.is_nil(model)
+            assert.is_string(message)
+          end
+        end
+      end
+    end
+  end)
+
+  it("may have tensors of any shape and dtype", function()
+    for _, architecture in ipairs { "llama", "gemma3", "phi3", "qwen3moe", "bert" } do
+      for _, name in ipairs { "token_embd.weight", "token_types.weight", "output.weight", "output_norm.weight",
+        "blk.0.attn_q.weight", "blk.0.ffn_gate_exps.weight", "rope_freqs.weight", "rope_factors_long.weight" } do
+        for _, sizes in ipairs { {}, { 0 }, { 8, 4 }, { 2, 2, 2 } } do
+          for _, kind in ipairs { 0, 10 } do -- F32, Q2_K
+            local list = { pair("general.architecture", "string", architecture) }
+            for _, each in ipairs(GOOD) do
+              local key = each[1]:gsub("^llama", architecture)
+              list[#list + 1] = pair(key, each[2], each[3])
+            end
+            local model, message = heed.models.load(file("x.gguf", gguf.file(list,
+              { gguf.tensor(name, sizes, kind, 0) }, ("\0"):rep(640))))
+            assert.is_nil(model)
+            assert.is_string(message)
+          end
+        end
+      end
+    end
+  end)
+
   it("may be an encoder with settings of any value and type", function()
     try_keys("bert", { "block_count", "context_length", "embedding_length", "feed_forward_length", "pooling_type",
       "attention.head_count", "attention.layer_norm_epsilon", "attention.causal", "vocab_size" }, {
@@ -126,6 +177,18 @@ describe("a GGUF file that cannot be a model", function()
           .. "the model to Q8_0 or Q4_K_M with llama-quantize"):format(path, name) }, { load(path) })
       end
     end
+  end)
+
+  it("is told all dtypes that heed lacks at once", function()
+    local list = { pair("general.architecture", "string", "llama") }
+    for _, each in ipairs(GOOD) do list[#list + 1] = pair(each[1], each[2], each[3]) end
+    local path = file("x.gguf", gguf.file(list, {
+      gguf.tensor("blk.0.ffn_up.weight", { 256, 4 }, 10, 0), gguf.tensor("blk.0.ffn_down.weight", { 256, 4 }, 23, 1024),
+      gguf.tensor("blk.0.ffn_gate.weight", { 256, 4 }, 10, 2048), gguf.tensor("norm.weight", { 8 }, 0, 4096),
+    }, ("\0"):rep(9000)))
+    assert.are.same({ nil, ("load: '%s': the dtypes of 3 tensors are Q2_K ('blk.0.ffn_up.weight' and 1 other), IQ4_XS "
+      .. "('blk.0.ffn_down.weight'), which heed lacks; quantize the model to Q8_0 or Q4_K_M with llama-quantize")
+      :format(path) }, { heed.models.load(path) })
   end)
 
   it("names an unknown key with its value", function()

@@ -69,6 +69,20 @@ describe("a GGUF file of a decoder", function()
     end)
   end
 
+  it("keeps a head of its own, also of models that usually share it with the embeddings", function()
+    for _, name in ipairs { "gemma3", "smollm3", "qwen2" } do
+      heed.manual_seed(3)
+      local model = require("heed.models." .. name) { vocab_size = 61, hidden_size = 32, intermediate_size = 48,
+        num_hidden_layers = 1, num_attention_heads = 4, num_key_value_heads = 2, head_dim = 8,
+        query_pre_attn_scalar = name == "gemma3" and 8 or nil, tie_word_embeddings = false }:eval()
+      saved(model, nil, function(again)
+        assert.is_false(again.config.tie_word_embeddings)
+        assert.is_true(again.lm_head.weight:equal(model.lm_head.weight))
+        close(model(IDS), again(IDS), 1e-5)
+      end)
+    end
+  end)
+
   it("keeps blocks as they are, and quantizes matrices to the dtype that is asked for", function()
     local model = assert(heed.models.load "tests/golden/decoders/llama")
     saved(model, { dtype = "q8_0" }, function(again)
@@ -213,6 +227,11 @@ describe("a GGUF file of a decoder", function()
         "rope_freqs.weight: element 4 is the number -5" },
       { function(_, all) all["rope_freqs.weight"] = heed.tensor { 1, 2, 3 } end,
         "rope_freqs.weight has 3 elements; it must have 4" },
+      -- Ones are Llama 3's divisors of the factor 1.
+      { function(_, all) all["rope_freqs.weight"] = heed.ones(3) end,
+        "rope_freqs.weight has 3 elements; it must have 4" },
+      { function(_, all) all["rope_freqs.weight"] = heed.zeros(0) end,
+        "rope_freqs.weight has 0 elements; it must have 4" },
       { function(_, all) all["rope_freqs.weight"] = heed.ones(300) end, "rope_freqs.weight has the shape [300]" },
       { function(_, all) all["blk.0.ffn_up.weight"] = nil end, "blk.0.ffn_up.weight is missing" },
       { function(_, all) all["blk.0.attn_sinks"] = heed.ones(4) end, "blk.0.attn_sinks is not part of the model" },
@@ -239,6 +258,17 @@ describe("a GGUF file of a decoder", function()
         local _, problem = load(path, { rms_norm_eps = 0 })
         assert.truthy(problem:find("rms_norm_eps is the number 0", 1, true), problem)
       end
+    end)
+  end)
+
+  it("and a folder have the order of rows of their own with the config of another model", function()
+    local folder = "tests/golden/decoders/llama"
+    local llama = require "heed.models.llama"
+    local model = assert(llama.load(folder))
+    saved(model, nil, function(again, path)
+      assert.are.same({ false, true }, { model.config.rope_interleaved, again.config.rope_interleaved })
+      close(model(IDS), assert(llama.load(path, model.config))(IDS), 1e-5)
+      close(model(IDS), assert(llama.load(folder, again.config))(IDS), 1e-5)
     end)
   end)
 

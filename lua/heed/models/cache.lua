@@ -10,13 +10,16 @@ local sample = core.modules.sample
 local check_truncate, indices_of = core.modules.check_truncate, core.modules.indices
 
 -- Keys of the raw fields: the model, the caches of its layers, the number of tokens of each batch item in all of them,
--- and whether this is a draft. After a pass that failed halfway, some layers hold more tokens; they are truncated
--- before the next.
-local MODEL, LAYERS, LENGTHS, DRAFT = {}, {}, {}, {}
+-- the number of uses that may have changed the layers, and, of a draft, {cache =, uses =, name =}: what it was made
+-- from, the uses then, and a name for messages. After a pass that failed halfway, some layers hold more tokens; they
+-- are truncated before the next.
+local MODEL, LAYERS, LENGTHS, USES, DRAFT = {}, {}, {}, {}, {}
 local Cache, methods = { __name = "heed.ModelCache" }, {}
 
 local function new(model, layers, lengths, draft)
-  return setmetatable({ [MODEL] = model, [LAYERS] = layers, [LENGTHS] = lengths, [DRAFT] = draft or false }, Cache)
+  return setmetatable({
+    [MODEL] = model, [LAYERS] = layers, [LENGTHS] = lengths, [USES] = 0, [DRAFT] = draft or false,
+  }, Cache)
 end
 
 local function longest(lengths)
@@ -42,6 +45,15 @@ end
 -- Removes what a failed pass has left in a layer.
 local function reset(layer, lengths)
   if not same(lengths, layer.lengths) then layer:truncate(lengths) end
+end
+
+-- Counts a use of the cache, which ends drafts of it.
+local function use(cache) cache[USES] = cache[USES] + 1 end
+
+-- Removes what a failed pass, or an unfinished draft, has left in the layers.
+local function reset_all(cache, layers)
+  use(cache)
+  for _, layer in ipairs(layers) do reset(layer, cache[LENGTHS]) end
 end
 
 local function is_cache(value) return type(value) == "table" and getmetatable(value) == Cache end
@@ -86,7 +98,7 @@ end
 function methods.truncate(self, n)
   local layers = check_self(self, "truncate")
   if E.kind(n) == "tensor" or type(n) == "table" then n = indices_of(n, "truncate", "lengths") end
-  for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
+  reset_all(self, layers)
   for _, layer in ipairs(layers) do check_truncate(layer, n) end -- their windows may differ
   for _, layer in ipairs(layers) do layer:truncate(n) end
   self[LENGTHS] = layers[1].lengths
@@ -110,6 +122,7 @@ function methods.reorder(self, indices)
   local layers, lengths = cloned(before, function(layer) layer:reorder(indices) end), {}
   for i, from in ipairs(indices:tolist()) do lengths[i] = self[LENGTHS][from] end
   self[LAYERS], self[LENGTHS] = layers, lengths
+  use(self)
   for _, layer in ipairs(before) do layer:release() end
   return self
 end
@@ -132,7 +145,7 @@ end
 --- Saves the caches of all layers in one file: true; or nil and a message.
 function methods.save(self, path)
   local layers = check_self(self, "save")
-  for _, layer in ipairs(layers) do reset(layer, self[LENGTHS]) end
+  reset_all(self, layers)
   return save_caches(path, layers, samples_of(self[MODEL], "save"))
 end
 
@@ -163,7 +176,7 @@ function M.new(model, attentions, ...)
     if #begun ~= #attentions then
       fail("new_cache: prefix has %s; it must have as many as the model, %d", E.count(#begun, "layer"), #attentions)
     end
-    for _, layer in ipairs(begun) do reset(layer, prefix[LENGTHS]) end
+    reset_all(prefix, begun)
   end
   for i, attention in ipairs(attentions) do
     layers[i] = attention:new_cache { batch = batch, capacity = capacity, dtype = dtype, prefix = begun and begun[i] }
@@ -197,6 +210,7 @@ end
 --- pass would drop tokens that are needed to undo it.
 function M.draft(name, cache, n)
   local before, lengths, layers = M.check(name, cache), cache[LENGTHS], nil
+  use(cache)
   for i = 1, #before do
     reset(before[i], lengths)
     if not reset_cache(before[i], before[i].length, n) then
@@ -204,11 +218,22 @@ function M.draft(name, cache, n)
       layers[i] = before[i]:clone()
     end
   end
-  return new(cache[MODEL], layers or before, lengths, true)
+  return new(cache[MODEL], layers or before, lengths, { cache = cache, uses = cache[USES], name = name })
+end
+
+--- What M.check_draft accepts in place of a draft, to detect later uses of the cache by other calls.
+function M.watch(name, cache) return { [DRAFT] = { cache = cache, uses = cache[USES], name = name } } end
+
+--- Raises if another call has used the cache that a draft was made from.
+function M.check_draft(draft)
+  local from = draft[DRAFT]
+  if check_self(from.cache, from.name) and from.cache[USES] == from.uses then return end
+  fail("%s: the cache was used by another call before this one ended; give each call a cache of its own", from.name)
 end
 
 --- Transfers the tokens of a draft to the cache it was made from.
 function M.keep(cache, draft)
+  M.check_draft(draft)
   local before, layers = cache[LAYERS], draft[LAYERS]
   cache[LAYERS], cache[LENGTHS] = layers, draft[LENGTHS]
   if before == layers then return end
@@ -235,6 +260,7 @@ end
 --- M.commit ends the pass. Raises if the capacity is exceeded, or the cache does not match the model or the batch.
 function M.begin(class, cache, layer_count, batch, n, lengths)
   local layers, past = M.check(class, cache), cache[LENGTHS]
+  if cache[DRAFT] then M.check_draft(cache) end
   if #layers ~= layer_count then
     fail("%s: cache has %s; it must have as many as the model, %d", class, E.count(#layers, "layer"), layer_count)
   end
@@ -255,6 +281,7 @@ end
 
 --- Ends a forward pass that succeeded.
 function M.commit(cache, work, added)
+  M.check_draft(work)
   local lengths = {}
   for i, n in ipairs(work[LENGTHS]) do lengths[i] = n + added[i] end
   work[LENGTHS] = lengths

@@ -84,6 +84,7 @@ local function logits_of(self, ids, options, cache, kept)
   if not own then draft, inner, past, added = begin(self, ids, cache, lengths) end
   local x = self:embed(ids, own and 0 or past[1], own or positions_of(past, n, lengths))
   for i, layer in ipairs(E.entries(self.layers)) do
+    if draft then caches.check_draft(draft) end -- a slice may have ended
     options.cache = own and cache or inner and inner[i]
     x, found[i] = layer.value(x, options)
   end

@@ -192,17 +192,10 @@ local function read(model, ids, cache)
   return ids
 end
 
---- Generates up to max_new_tokens (by default 20) ids that follow ids [n]. Returns the list of new ids, whose last may
---- be a stop token, and the cache, which holds all tokens except the last. Decoding is greedy unless temperature,
---- top_k, top_p or generator is given; then temperature defaults to 1, and 0 means greedy. on_token(id, position, item)
---- may return false to stop. Nothing is recorded, but on_token runs in the mode of the caller.
---- If ids are several prompts, which may differ in length, the result is a list of such lists, and each item ends by
---- itself. A pass computes the new tokens of all that go on, and nothing for padding.
---- A call that fails leaves the cache and the generator as if on_token had stopped it at the last token it received
---- (of several texts, all at the same token), or as before the call if it received none. For this, later tokens go to a
---- draft of the cache, and random numbers come from a copy of the generator. One exception: dropout in training mode
---- draws from the default generator, as does sampling then if no generator is given; these draws are not undone.
-local function generate(self, progress, ids, ...)
+--- What a call of generate does, with checked arguments: the options by name, and prompts, several, past (the tokens
+--- of each text in the cache), most (tokens to generate), stops (a set), and watch, by which later uses of the cache
+--- are detected. Raises if anything is wrong.
+local function plan_of(self, ids, ...)
   local wanted, temperature, top_k, top_p, generator, on_token, stop, cache, capacity, dtype, min_p, penalty =
     options_of("generate", OPTIONS, 3, self, ids, ...)
   check_integer(wanted, "max_new_tokens", 0, MANY)
@@ -210,7 +203,7 @@ local function generate(self, progress, ids, ...)
   check_sampling(temperature, top_k, top_p, min_p, penalty)
   if penalty == 1 then penalty = nil end
   if on_token ~= nil then E.check_type(on_token, "function", "generate", "on_token") end
-  local stops, given = stops_of(self, stop), cache
+  local stops = stops_of(self, stop)
   if cache ~= nil then caches.check("generate", cache) end
   if cache and (capacity or dtype) then
     fail("generate: cache and %s are both given; use %s for a new cache only", capacity and "capacity" or "dtype",
@@ -220,33 +213,56 @@ local function generate(self, progress, ids, ...)
   if cache and cache.batch ~= #prompts then
     fail("generate: cache has a batch of %d; it must be %d, the number of prompts", cache.batch, #prompts)
   end
-  local past, added, going, texts, longest = cache and cache.lengths or {}, {}, {}, {}, 0
-  for i, prompt in ipairs(prompts) do
-    past[i], added[i], going[i], texts[i] = past[i] or 0, #prompt, i, {}
-    longest = math.max(longest, #prompt)
-  end
+  local past = cache and cache.lengths or {}
+  for i = 1, #prompts do past[i] = past[i] or 0 end
   local at = fullest(prompts, past)
-  local name, n = several and ("generate: prompt %d: "):format(at) or "generate: ", added[at]
+  local name, n = several and ("generate: prompt %d: "):format(at) or "generate: ", #prompts[at]
   local most = count_of(self, name, wanted, past[at], n, cache)
-  if temperature == nil then temperature = (top_k or top_p or min_p or generator) and 1 or 0 end
   if capacity and capacity < n + most then
     fail("%s%s and %s make %d; capacity is %d", name, E.count(n, "id"), E.count(most, "new token"), n + most, capacity)
   end
-  cache = given or self:new_cache { batch = #prompts, capacity = capacity or n + most, dtype = dtype }
+  if temperature == nil then temperature = (top_k or top_p or min_p or generator) and 1 or 0 end
+  if temperature > 0 and generator ~= nil then copy_generator(generator, core.Generator()) end -- raises if it is none
+  cache = cache or self:new_cache { batch = #prompts, capacity = capacity or n + most, dtype = dtype }
+  return {
+    prompts = prompts, several = several, past = past, most = most, stops = stops, cache = cache,
+    watch = caches.watch("generate", cache), on_token = on_token, generator = generator, temperature = temperature,
+    top_k = top_k, top_p = top_p, min_p = min_p, penalty = penalty,
+  }
+end
 
-  local copied = temperature > 0 and (generator ~= nil or not trains(self))
-  local draws, draft = copied and core.Generator() or generator, nil
+--- Generates what plan_of read: up to max_new_tokens (by default 20) ids that follow ids [n]. Returns the list of new
+--- ids, whose last may be a stop token, and the cache, which holds all tokens except the last. Decoding is greedy
+--- unless temperature, top_k, top_p or generator is given; then temperature defaults to 1, and 0 means greedy.
+--- on_token(id, position, item) may return false to stop. Nothing is recorded, but on_token runs in the mode of the
+--- caller.
+--- If ids are several prompts, which may differ in length, the result is a list of such lists, and each item ends by
+--- itself. A pass computes the new tokens of all that go on, and nothing for padding.
+--- A call that fails leaves the cache and the generator as if on_token had stopped it at the last token it received
+--- (of several texts, all at the same token), or as before the call if it received none. For this, later tokens go to a
+--- draft of the cache, and random numbers come from a copy of the generator. One exception: dropout in training mode
+--- draws from the default generator, as does sampling then if no generator is given; these draws are not undone.
+local function generate(self, progress, plan)
+  caches.check_draft(plan.watch)
+  local prompts, cache, most, draws, draft = plan.prompts, plan.cache, plan.most, plan.generator, nil
+  local past, added, going, texts, longest = plan.past, {}, {}, {}, 0
+  for i, prompt in ipairs(prompts) do
+    added[i], going[i], texts[i], longest = #prompt, i, {}, math.max(longest, #prompt)
+  end
+  local on_token, several, penalty, stops = plan.on_token, plan.several, plan.penalty, plan.stops
+  local copied = plan.temperature > 0 and (plan.generator ~= nil or not trains(self))
+  if copied then draws = core.Generator() end
   local function begin(count)
-    if copied then copy_generator(generator, draws) end
+    if copied then copy_generator(plan.generator, draws) end
     draft = caches.draft("generate", cache, count)
   end
   local function keep()
-    if copied then copy_generator(draws, generator) end
+    if copied then copy_generator(draws, plan.generator) end
     caches.keep(cache, draft)
   end
   local seen = {} -- the ids of each text, for the penalty
   for i, prompt in ipairs(penalty and prompts or {}) do seen[i] = prompt:tolist() end
-  ids = several and core.cat(prompts, 1) or prompts[1]
+  local ids = several and core.cat(prompts, 1) or prompts[1]
   if not on_token then begin(longest + most) end
   for step = 1, most do
     if on_token then begin(step == 1 and longest or 1) end
@@ -255,7 +271,8 @@ local function generate(self, progress, ids, ...)
     local new = {}
     for row, i in ipairs(going) do
       local of = penalty and penalised(logits[row], seen[i], penalty) or logits[row]
-      new[row] = temperature == 0 and likeliest(of) or drawn(of, temperature, top_k, top_p, min_p, draws)
+      new[row] = plan.temperature == 0 and likeliest(of)
+        or drawn(of, plan.temperature, plan.top_k, plan.top_p, plan.min_p, draws)
       texts[i][step] = new[row]
       if penalty then table.insert(seen[i], new[row]) end
     end
@@ -279,7 +296,7 @@ local M = {}
 
 function M.generate(self, ids, ...)
   E.check_self(self, "generate")
-  return generate(self, nil, ids, ...)
+  return generate(self, nil, plan_of(self, ids, ...))
 end
 
 --- The same in slices of `ms` milliseconds (2), an option of its own: an object with advance(ms), which returns whether
@@ -297,7 +314,9 @@ function M.generate_steps(self, ids, options, ...)
     end
   end
   if select("#", ...) > 0 then E.reject("generate_steps", "argument 3", (...), "left out; options are a table") end
-  return slices.new(ms, function(progress) return generate(self, progress, ids, rest) end)
+  local plan = plan_of(self, ids, rest)
+  for i, prompt in ipairs(plan.prompts) do plan.prompts[i] = prompt:clone() end -- the caller may change its own
+  return slices.new(ms, function(progress) return generate(self, progress, plan) end)
 end
 
 return M

@@ -82,8 +82,9 @@ local ARCHITECTURES = {
     },
     adjust = function(config)
       -- The file does not have it: it is the size of a head, but for the largest model.
-      local is_27b = config.num_hidden_layers == 62
-      config.query_pre_attn_scalar = is_27b and config.hidden_size / config.num_attention_heads or config.head_dim
+      local width, heads = config.hidden_size, config.num_attention_heads
+      local is_27b = config.num_hidden_layers == 62 and type(width) == "number" and type(heads) == "number"
+      config.query_pre_attn_scalar = is_27b and width / heads or config.head_dim
     end,
   },
   phi3 = {
@@ -228,14 +229,17 @@ function gguf.config(state, about, tokenizer, given)
     end
     config.partial_rotary_factor = rotated / head
   end
-  config.rope_scaling, problem = ropes.scaling(name, value, state, config.rope_theta or 10000)
+  local dims = rotated or head
+  config.rope_scaling, problem = ropes.scaling(name, value, state, config.rope_theta or 10000,
+    type(dims) == "number" and dims / 2 or nil)
   if config.rope_scaling == false then return nil, problem end
-  config.rope_interleaved = own.interleaved
+  config.tie_word_embeddings = not state_dict.has(state, "output.weight")
   config.eos_token_id = stops(metadata, tokenizer)
   if own.adjust then own.adjust(config, function(tensor) return state_dict.has(state, tensor) or nil end) end
   local names = names_of(name, fields)
   if config.rope_scaling then configs.show(config.rope_scaling, ropes.names(name, config.rope_scaling)) end
-  for key, each in pairs(given or {}) do config[key], names[key] = each, nil end
+  for key, each in compat.pairs(given or {}) do config[key], names[key] = each, nil end
+  config.rope_interleaved = own.interleaved -- what the file's rows are, not those of the model `given` came from
   configs.show(config, names)
   return config
 end

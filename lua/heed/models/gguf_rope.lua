@@ -29,8 +29,9 @@ local function divisor(i, count, base, factor, low, high, original)
   return 1 / ((1 - kept) / factor + kept)
 end
 
---- Whether a list of divisors is Llama 3's for its largest element.
-local function is_llama3(divisors, base, factor)
+--- Whether a list of divisors, one for each of `count` pairs of elements, is Llama 3's for its largest element.
+local function is_llama3(divisors, base, factor, count)
+  if #divisors ~= count then return false end
   for i, each in ipairs(divisors) do
     local want = divisor(i - 1, #divisors, base, factor, LLAMA3.low_freq_factor, LLAMA3.high_freq_factor,
       LLAMA3.original_max_position_embeddings)
@@ -63,10 +64,11 @@ function ropes.names(architecture, scaling)
   }
 end
 
---- The scaling for a tensor of divisors: Llama 3's, or longrope with the same factors for texts of all lengths.
-local function scaling_of(divisors, base)
-  local factor = math.max(compat.unpack(divisors))
-  if not is_llama3(divisors, base, factor) then
+--- The scaling for a tensor of divisors: Llama 3's, or longrope with the same factors for texts of all lengths, which
+--- is refused if they are not as many as there are pairs.
+local function scaling_of(divisors, base, count)
+  local factor = math.max(0, compat.unpack(divisors))
+  if not is_llama3(divisors, base, factor, count) then
     return { rope_type = "longrope", short_factor = divisors, long_factor = divisors, attention_factor = 1 }
   end
   local scaling = { rope_type = "llama3", factor = factor }
@@ -75,8 +77,8 @@ local function scaling_of(divisors, base)
 end
 
 --- rope_scaling for the keys rope.scaling.* of the architecture and the tensors, or nil; false and a problem if it is
---- of an unknown type. value(key) gives the value of a key.
-function ropes.scaling(architecture, value, state, base)
+--- of an unknown type. value(key) gives the value of a key; `count` is the number of pairs of elements that rotate.
+function ropes.scaling(architecture, value, state, base, count)
   local kind, factor = value "rope.scaling.type", value "rope.scaling.factor" or value "rope.scale_linear"
   local scale, lists = ropes.shortest(value "rope.scaling.attn_factor" or 1), {}
   local original = value "rope.scaling.original_context_length"
@@ -94,7 +96,7 @@ function ropes.scaling(architecture, value, state, base)
       original_max_position_embeddings = original,
     }
   end
-  if lists[DIVISORS] and #lists[DIVISORS] > 0 then return scaling_of(lists[DIVISORS], base) end
+  if lists[DIVISORS] then return scaling_of(lists[DIVISORS], base, count) end
   if kind == nil and factor and factor ~= 1 then kind = "linear" end
   if kind == nil or kind == "none" then return nil end
   if kind ~= "linear" and kind ~= "yarn" then

@@ -78,6 +78,24 @@ local function tensor_of(state, name)
   return nil, message
 end
 
+--- A message for the tensors of dtypes that heed lacks, or nil if there are none. `messages` are those of tensor_of,
+--- `names` the tensors' names: the first of each dtype is named, the others are counted.
+local function lacking_all(names, messages)
+  if #messages < 2 then return messages[1] end
+  local kinds, counts, parts = {}, {}, {}
+  for i, message in ipairs(messages) do
+    local kind = message:match "its dtype is (.-), which heed lacks"
+    if not counts[kind] then kinds[#kinds + 1], counts[kind] = { kind, names[i] }, 0 end
+    counts[kind] = counts[kind] + 1
+  end
+  for i, each in ipairs(kinds) do
+    local others = counts[each[1]] - 1
+    parts[i] = ("%s ('%s'%s)"):format(each[1], each[2], others > 0 and " and " .. E.count(others, "other") or "")
+  end
+  return ("%s: the dtypes of %d tensors are %s, which heed lacks%s"):format(messages[1]:match "^(load: '.*'), tensor '",
+    #messages, table.concat(parts, ", "), messages[1]:match "which heed lacks(.*)$")
+end
+
 --- The number of elements of all tensors.
 local function elements(state)
   local count = 0
@@ -248,11 +266,14 @@ function loading.weights(class, path)
     return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
   end
   if not gguf.is(path) then return state end
+  local names, messages = {}, {}
   for name in state_dict.names(state) do -- before the settings are made of some
     E.check_cancel "load"
-    problem = select(2, tensor_of(state, name))
-    if problem then return nil, problem end
+    local message = select(2, tensor_of(state, name))
+    if message then names[#names + 1], messages[#messages + 1] = name, message end
   end
+  problem = lacking_all(names, messages)
+  if problem then return nil, problem end
   return state
 end
 
@@ -292,10 +313,23 @@ local function tokenizer_of(folder, file)
   return require("heed.tokenizers").load(path)
 end
 
+--- The config without rope_interleaved: rows in a folder's files have the order of halves, whatever the model had that
+--- the config was taken from.
+local function in_halves(config)
+  if config.rope_interleaved == nil then return config end
+  local copy = {}
+  for key, value in compat.pairs(config) do copy[key] = value end
+  copy.rope_interleaved = nil
+  return copy
+end
+
 --- The fields of config.json: those given or in the folder, or what a GGUF file says, where those given replace single
 --- fields. Returns nil and a message if they cannot be read.
 local function config_of(class, about, folder, file, given, state, tokenizer)
-  if not gguf.is(file) then return loading.config(class, folder, given) end
+  if not gguf.is(file) then
+    local config, problem = loading.config(class, folder, given)
+    return config and in_halves(config), problem
+  end
   if given ~= nil then E.check_type(given, "table", class .. ".load", "config") end
   local config, problem = gguf.config(state, about, tokenizer, given)
   if not config then return loading.unsupported(class, problem) end

@@ -69,7 +69,7 @@ local LEFT_OUT = {
   mlp_only_layers = true, model_type = true, no_rope_layer_interval = true, original_max_position_embeddings = true,
   partial_rotary_factor = true, resid_pdrop = true, rope_interleaved = true, rope_parameters = true,
   rope_scaling = true, rope_theta = true, rope_local_base_freq = true, sliding_window_pattern = true,
-  tie_word_embeddings = true, use_sliding_window = true,
+  use_sliding_window = true,
 }
 
 --- rope without the order of its pairs, which the file's rows follow.
@@ -92,7 +92,8 @@ local function lost(about, c, state, metadata)
   if not again then return problem end
   local differing = {}
   for name in pairs(about.rules) do
-    if not LEFT_OUT[name] and not equal(c[name], again[name]) then differing[#differing + 1] = name end
+    local same_value = LEFT_OUT[name] or equal(c[name] or false, again[name] or false)
+    if not same_value then differing[#differing + 1] = name end
   end
   local same_rope = equal(rotation(c.rope), rotation(again.rope))
   for kind, each in pairs(c.ropes or {}) do

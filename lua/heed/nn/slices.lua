@@ -16,11 +16,15 @@ local M = {}
 local LONG = 2 ^ 21 -- multiply-adds, some 0.1 ms: a shorter pass is not divided
 local DIVIDED = { Linear = true, MultiHeadAttention = true, SelfAttention = true, CausalAttention = true }
 
--- The thread of the slice that runs, and the time of its end.
-local thread, end_at
+-- The thread of the slice that runs, the time of its end, and whether its caller records operations.
+local thread, end_at, recording
 
---- Whether a slice runs this code.
-local function active() return thread ~= nil and coroutine.running() == thread end
+-- Whether the code that runs may yield: not in finalizers and functions that C calls, such as those of string.gsub. Lua
+-- 5.1 and 5.2 cannot tell.
+local can_yield = coroutine and rawget(coroutine, "isyieldable") or function() return true end
+
+--- Whether a slice runs this code, and may end here.
+local function active() return thread ~= nil and coroutine.running() == thread and can_yield() end
 M.active = active
 
 --- Ends the slice if its time is used up.
@@ -28,13 +32,14 @@ function M.pause()
   if thread and clock() >= end_at and active() then coroutine.yield() end
 end
 
---- f(…) outside of the slice: for functions of a script, which may use models themselves.
+--- f(…) outside of the slice, in the mode of the slice's caller: for functions of a script, which may use models
+--- themselves.
 function M.outside(f, ...)
   if not active() then return f(...) end
-  local before, until_then = thread, end_at
+  local before, until_then, mode_then = thread, end_at, recording
   thread = nil
-  local results = compat.pack(pcall(f, ...))
-  thread, end_at = before, until_then
+  local results = compat.pack(pcall(mode.run, recording, nil, f, ...))
+  thread, end_at, recording = before, until_then, mode_then
   sliced(true)
   if not results[1] then error(results[2], 0) end
   return compat.unpack(results, 2, results.n)
@@ -111,7 +116,7 @@ local function advance(state, ms)
   if state.running then E.fail "advance: a slice of these steps is running" end
   if thread then E.fail "advance: steps cannot be advanced within a slice of others" end
   state.running = true
-  thread, end_at = state.thread, clock() + ms / 1000
+  thread, end_at, recording = state.thread, clock() + ms / 1000, core.is_grad_enabled()
   local fine, results = pcall(mode.run, false, nil, resume, state)
   thread, state.running = nil, false
   if not fine then error(results, 0) end -- of the mode itself
