@@ -174,7 +174,7 @@ function ModelSteps:release() end
 
 ---Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read; or, if the
 ---path ends in .gguf, one file that llama.cpp reads, too (not for GPT-2). Returns nil and a message if the folder does
----not exist, a file cannot be written, or a GGUF file has no place for a setting.
+---not exist, a file cannot be written, or a GGUF file cannot store a setting.
 ---@param path string a folder, or a .gguf file
 ---@param options? { dtype?: string } of the matrices in a .gguf file: "float32", "bfloat16", "float16", "q8_0", "q4_k" …; their own by default
 ---@return true? saved
