@@ -146,8 +146,9 @@ function Decoder:generate(ids, options) end
 ---@class heed.GenerateStepsOptions: heed.GenerateOptions
 ---@field ms? number milliseconds of a slice; 2 by default
 
----Generates in slices of time, for programs that must not wait. Nothing runs before the first slice, which also says what
----is wrong with the arguments. Until the end only the steps may use the cache. The tokens are those of `generate`.
+---Generates in slices of time, for programs that must not wait. Reads and checks the arguments; the model runs in the
+---slices. Until the end only the steps may use the cache: a slice after another use raises an error. The tokens are those
+---of `generate`.
 ---@param ids heed.Indices|heed.Indices[]
 ---@param options? heed.GenerateStepsOptions
 ---@return heed.ModelSteps steps
