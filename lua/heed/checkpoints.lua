@@ -263,7 +263,7 @@ function M.decode(path, text, tensors, numbers, archive)
   local done, result = pcall(decode, { tensors = tensors, numbers = numbers, archive = archive }, tree)
   if done and type(result) == "table" then return result end
   if not done and (type(result) ~= "table" or not result[BROKEN]) then error(result, 0) end
-  return nil, ("load: '%s': the checkpoint is broken: %s"):format(path, done and "it is no table" or result[BROKEN])
+  return nil, ("load: '%s': the checkpoint is broken: %s"):format(path, done and "it is not a table" or result[BROKEN])
 end
 
 return M

@@ -409,7 +409,7 @@ static int write_index(lua_State *L) {
 /* x(1), and `for i, row in x do`, which calls x(nil, nil) */
 static int call_tensor(lua_State *L) {
   if (lua_gettop(L) == 3 && lua_isnil(L, 2) && lua_isnil(L, 3))
-    return lheed_error(L, "Tensor: %s is no iterator; write for i, row in x:iter() do, or ipairs(x)",
+    return lheed_error(L, "Tensor: %s is not an iterator; write for i, row in x:iter() do, or ipairs(x)",
                        lheed_push_what(L, 1));
   return lheed_error(
       L, "Tensor: %s is called; write x[i] for an element or row, and fields (x.T, x.shape) without ()",

@@ -371,7 +371,7 @@ static heed_status check_model(const heed__where *where, const heed_archive *arc
   heed_status status = take_named(archive, model_samples, &found);
   if (status == HEED_OK && found != NULL &&
       (found->dtype != HEED_FLOAT32 || found->ndim != 2 || found->shape[1] != HEED__SAMPLE))
-    status = heed__fail_file(where, "samples are no float32 [n, %d]; the file is damaged", HEED__SAMPLE);
+    status = heed__fail_file(where, "samples are not float32 [n, %d]; the file is damaged", HEED__SAMPLE);
   if (status == HEED_OK)
     status = check_samples(where, found, (const float *)(const void *)samples->data, samples->shape[0]);
   heed_tensor_free(found);

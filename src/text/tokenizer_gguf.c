@@ -40,8 +40,9 @@ static heed_status take_gguf_array(const gguf_tokens *g, const char *key, heed_g
   *out = (heed_gguf_value){0};
   if (!heed_gguf_find(g->archive, key, &value)) return HEED_OK;
   if (value.type != HEED_GGUF_ARRAY || value.item != item || value.count != g->tokens.count)
-    return heed__fail(g->ctx, HEED_FILE, "%s: %s is no array of %lld elements of the right type, as %s",
-                      g->where, key, (long long)g->tokens.count, KEY("tokens"));
+    return heed__fail(g->ctx, HEED_FILE,
+                      "%s: %s does not fit %s; it must be an array of %lld elements of the right type",
+                      g->where, key, KEY("tokens"), (long long)g->tokens.count);
   *out = value;
   return HEED_OK;
 }
@@ -196,7 +197,7 @@ static heed_status read_gguf_charsmap(const gguf_tokens *g, heed__spm *spm) {
   heed_gguf_value map;
   if (!heed_gguf_find(g->archive, KEY("precompiled_charsmap"), &map) || map.count == 0) return HEED_OK;
   if (map.type != HEED_GGUF_ARRAY || (map.item != HEED_GGUF_UINT8 && map.item != HEED_GGUF_INT8))
-    return heed__fail(g->ctx, HEED_FILE, "%s: %s is no array of bytes", g->where,
+    return heed__fail(g->ctx, HEED_FILE, "%s: %s is not an array of bytes; it must be one", g->where,
                       KEY("precompiled_charsmap"));
   return heed__spm_charsmap(spm, g->where, map.data, (size_t)map.count);
 }

@@ -301,7 +301,7 @@ heed_status heed__tokenizer_read_json(heed_tokenizer *tok, const char *where, co
   const heed__json_node *root = heed__json_at(&f, 1), *model = heed__json_get(&f, root, "model"),
                         *vocab = heed__json_get(&f, model, "vocab");
   if (model == NULL || model->kind != HEED__JSON_OBJECT) {
-    status = heed__fail(tok->ctx, HEED_FILE, "%s: it is no tokenizer.json: 'model' is missing", where);
+    status = heed__fail(tok->ctx, HEED_FILE, "%s: it is not a tokenizer.json: 'model' is missing", where);
   } else if (vocab == NULL || (vocab->kind != HEED__JSON_OBJECT && vocab->kind != HEED__JSON_LIST)) {
     status = heed__fail(tok->ctx, HEED_FILE, "%s: the model lacks 'vocab', an object or a list", where);
   }

@@ -22,8 +22,10 @@ static bool read_piece_and_score(const unigram_reader *r, const heed__json_node 
 }
 
 static heed_status fail_piece(const unigram_reader *r, int32_t id) {
-  return heed__fail(r->tok->ctx, HEED_FILE,
-                    "%s: entry %ld (from 0) of 'vocab' is no new piece with its score", r->where, (long)id);
+  return heed__fail(
+      r->tok->ctx, HEED_FILE,
+      "%s: entry %ld (from 0) of 'vocab' is not a pair of a new piece and its score; it must be", r->where,
+      (long)id);
 }
 
 /* The vocabulary, with room for the added tokens, and the pieces, whose texts are in it. */

@@ -174,7 +174,8 @@ heed_status heed__tokenizer_read_pairs(heed_tokenizer *tok, const char *where, c
   size_t bytes = 0;
   uint32_t i = 0;
   if (root->kind != HEED__JSON_OBJECT)
-    status = heed__fail(ctx, HEED_FILE, "%s: vocab.json is no object", where);
+    status = heed__fail(ctx, HEED_FILE,
+                        "%s: vocab.json is not an object; it must be one of tokens and their ids", where);
   for (i = root->u.first; i > 0 && status == HEED_OK; i = f.nodes[i].next) bytes += f.nodes[i].key_size;
   if (status == HEED_OK)
     status = heed__vocabulary_begin(&tok->vocabulary, ctx, (int32_t)(root->size & 0xffffff), bytes);

@@ -284,7 +284,7 @@ describe("a checkpoint", function()
     assert.is_true(heed.save(path, { x = heed.ones(1) }))
     found, message = load_checkpoint(path, {})
     assert.is_nil(found)
-    assert.equal(("load_checkpoint: '%s' is no checkpoint; heed.load reads its tensors"):format(path), message)
+    assert.equal(("load_checkpoint: '%s' is not a checkpoint; heed.load reads its tensors"):format(path), message)
   end)
 
   it("that is broken gives a message", function()

@@ -26,7 +26,7 @@ end
 local mistakes = {
   ["attention and caches"] = {
     { "(function() for i, row in x do end end)()",
-      "Tensor: a tensor of shape [2, 3] and dtype float32 is no iterator; write for i, row in x:iter() do, or "
+      "Tensor: a tensor of shape [2, 3] and dtype float32 is not an iterator; write for i, row in x:iter() do, or "
         .. "ipairs(x)" },
     { "nn.MultiHeadAttention(4, 5, 10, 0, 2)",
       "MultiHeadAttention: d_out is 5 and num_heads is 2; num_heads must divide d_out" },

@@ -146,8 +146,9 @@ function Decoder:generate(ids, options) end
 ---@class heed.GenerateStepsOptions: heed.GenerateOptions
 ---@field ms? number milliseconds of a slice; 2 by default
 
----Generates in slices of time, for programs that must not wait. Nothing runs before the first slice, which also says what
----is wrong with the arguments. Until the end only the steps may use the cache. The tokens are those of `generate`.
+---Generates in slices of time, for programs that must not wait. Reads and checks the arguments; the model runs in the
+---slices. Until the end only the steps may use the cache: a slice after another use raises an error. The tokens are those
+---of `generate`.
 ---@param ids heed.Indices|heed.Indices[]
 ---@param options? heed.GenerateStepsOptions
 ---@return heed.ModelSteps steps
@@ -174,7 +175,7 @@ function ModelSteps:release() end
 
 ---Writes config.json and model.safetensors with Hugging Face's names, which `load` and other libraries read; or, if the
 ---path ends in .gguf, one file that llama.cpp reads, too (not for GPT-2). Returns nil and a message if the folder does
----not exist, a file cannot be written, or a GGUF file has no place for a setting.
+---not exist, a file cannot be written, or a GGUF file cannot store a setting.
 ---@param path string a folder, or a .gguf file
 ---@param options? { dtype?: string } of the matrices in a .gguf file: "float32", "bfloat16", "float16", "q8_0", "q4_k" …; their own by default
 ---@return true? saved

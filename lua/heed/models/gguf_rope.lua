@@ -123,7 +123,7 @@ local function divisors_of(rope, head_dim)
 end
 
 --- Adds what ropes.scaling reads for the options of a rope and the settings c: set(key, value) sets a key, `state`
---- receives tensors. What has no place there is left out.
+--- receives tensors. What GGUF files cannot store is left out.
 function ropes.describe(rope, c, set, state)
   local scaling = rope.scaling
   if not scaling then return end

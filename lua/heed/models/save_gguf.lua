@@ -79,7 +79,7 @@ local function rotation(rope)
   return copy
 end
 
---- The setting of c that a reader of this file would not find, or nil: it has no place in GGUF files.
+--- The setting of c that a reader of this file would not find, or nil: GGUF files cannot store it.
 local function lost(about, c, state, metadata)
   local names, values = {}, {}
   for name, value in pairs(state) do
@@ -102,7 +102,7 @@ local function lost(about, c, state, metadata)
   if not same_rope then differing[#differing + 1] = "rope_scaling" end
   table.sort(differing)
   if #differing == 0 then return nil end
-  return ("GGUF files have no place for this value of %s"):format(table.concat(differing, ", "))
+  return ("GGUF files cannot store this value of %s"):format(table.concat(differing, ", "))
 end
 
 -- ---- Saving -------------------------------------------------------------------------------------

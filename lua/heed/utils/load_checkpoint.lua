@@ -142,7 +142,7 @@ return function(path, objects, ...)
   local checkpoint, message = files.load(path)
   if checkpoint == nil then return nil, message end
   if type(checkpoint) ~= "table" or state_dict.is_state_dict(checkpoint) or E.is_tensor(checkpoint) then
-    return nil, ("%s: '%s' is no checkpoint; heed.load reads its tensors"):format(METHOD, path)
+    return nil, ("%s: '%s' is not a checkpoint; heed.load reads its tensors"):format(METHOD, path)
   end
   local found = { modules = {}, generators = {}, own = {}, others = {} }
   collect(found, objects, checkpoint, "", 1)
