@@ -179,7 +179,7 @@ describe("a GGUF file that cannot be a model", function()
     end
   end)
 
-  it("is told all dtypes that heed lacks at once", function()
+  it("names all dtypes that heed lacks at once", function()
     local list = { pair("general.architecture", "string", "llama") }
     for _, each in ipairs(GOOD) do list[#list + 1] = pair(each[1], each[2], each[3]) end
     local path = file("x.gguf", gguf.file(list, {
