@@ -6,7 +6,7 @@
 #if HEED__HAS_NARROW
 
 #define V_TARGET     "avx512vnni,avx512bf16,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
-#define V_NAME(name) name##_bf16
+#define V_NAME(name) name##_avx512_bf16
 #define V_HALVES
 #include "../scalar/scalar.h"
 #include "avx512_narrow.h"

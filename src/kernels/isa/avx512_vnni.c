@@ -4,7 +4,7 @@
 #if HEED__HAS_NARROW
 
 #define V_TARGET     "avx512vnni,avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c"
-#define V_NAME(name) name##_vnni
+#define V_NAME(name) name##_avx512_vnni
 #include "../scalar/scalar.h"
 #include "avx512_narrow.h"
 
