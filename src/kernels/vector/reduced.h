@@ -185,8 +185,9 @@ static __attribute__((noinline)) void reduced_bytes_8(const reduced_step *s, siz
 static __attribute__((noinline)) void reduced_codes_8(const reduced_step *s, size_t vectors) {
   switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 8, true) }
 }
+#define REDUCED_CODES_8 reduced_codes_8
 #else
-#define reduced_codes_8 reduced_bytes_8
+#define REDUCED_CODES_8 reduced_bytes_8
 #endif
 static __attribute__((noinline)) void reduced_bytes_16(const reduced_step *s, size_t vectors) {
   switch (vectors) { REDUCED_TILES_OF(reduced_bytes_tile, REDUCED_SUMS, , 16, false) }
@@ -211,7 +212,7 @@ static void reduced_pass(const reduced_step *whole, size_t vectors) {
 #endif
     (s.f->group == 4    ? reduced_bytes_4
      : s.f->group == 16 ? reduced_bytes_16
-     : s.f->codes       ? reduced_codes_8
+     : s.f->codes       ? REDUCED_CODES_8
                         : reduced_bytes_8)(&s, some);
   }
 }
