@@ -107,25 +107,28 @@ static bool multiply_reduced_slice(void *argument, int64_t i, int slot, int64_t 
   return d->kernels->reduced(&task, d->work.pace, position);
 }
 
-/* *begun is false if the product is not computed in fewer bits, by the context's precision or its kernels. */
+/* The bytes of x as the kernels pack it for a product in fewer bits, and those of *scratch for each worker; 0
+ * where the context's precision or its kernels do not compute it so. */
+static size_t reduced_bytes(const heed_context *ctx, const heed__lowp_task *t, size_t *scratch) {
+  const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8 || heed__is_blocked(t->dtype);
+  if (ctx->precision == HEED_PRECISION_HIGHEST || (!stored && ctx->precision == HEED_PRECISION_HIGH))
+    return 0;
+  return heed__kernels_of(ctx)->reduced_bytes(t, scratch);
+}
+
+/* Begins a product of which reduced_bytes is above 0. Errors: MEMORY. */
 static heed_status begin_reduced(heed_context *ctx, const char *function, heed__lowp_work *d,
-                                 const heed__lowp_task *t, bool *begun) {
+                                 const heed__lowp_task *t) {
   enum {
     COLUMNS = 192,
     ROWS = 512,
     WORK = 1 << 24 /* multiply-adds of a slice */
   };               /* a slice's columns are a multiple of COLUMNS */
-  const heed__kernels *kernels = heed__kernels_of(ctx);
-  const bool stored = t->dtype == HEED_BFLOAT16 || t->dtype == HEED_INT8 || heed__is_blocked(t->dtype);
   size_t each;
-  *begun = false;
-  if (ctx->precision == HEED_PRECISION_HIGHEST || (!stored && ctx->precision == HEED_PRECISION_HIGH))
-    return HEED_OK;
-  const size_t bytes = kernels->reduced_bytes(t, &each);
-  if (bytes == 0) return HEED_OK;
+  const size_t bytes = reduced_bytes(ctx, t, &each);
   each = (each + HEED__ALIGNMENT - 1) / HEED__ALIGNMENT * HEED__ALIGNMENT;
   const int workers = heed__workers(ctx);
-  *d = (heed__lowp_work){.kernels = kernels, .whole = *t, .scratch_each = each};
+  *d = (heed__lowp_work){.kernels = heed__kernels_of(ctx), .whole = *t, .scratch_each = each};
   d->packed = heed__allocate(ctx, bytes);
   if (d->packed == NULL) return heed__fail_memory(ctx, function, bytes);
   if (each > 0) d->scratch = heed__allocate(ctx, (size_t)workers * each);
@@ -133,7 +136,6 @@ static heed_status begin_reduced(heed_context *ctx, const char *function, heed__
     heed__release(ctx, d->packed);
     return heed__fail_memory(ctx, function, (size_t)workers * each);
   }
-  *begun = true;
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n;
   d->rows = heed__part_of(m, ROWS, HEED__REDUCED_ROWS);
   const bool few = m < MEMORY;
@@ -179,16 +181,14 @@ bool heed__goes_reduced(const heed_context *ctx, int64_t m, int64_t n, int64_t k
   enum { FEW = 16 }; /* columns, for fewer of which packing a costs more than it saves */
   const heed__lowp_task task = {.m = (size_t)m, .n = (size_t)n, .k = (size_t)k, .dtype = HEED_FLOAT32};
   size_t unused;
-  return ctx->precision == HEED_PRECISION_MEDIUM && n >= FEW &&
-         heed__kernels_of(ctx)->reduced_bytes(&task, &unused) > 0;
+  return n >= FEW && reduced_bytes(ctx, &task, &unused) > 0;
 }
 
 heed_status heed__reduced_product(heed_context *ctx, const char *function, const heed__product *p) {
   const heed__lowp_task task = as_lowp(p);
   heed__lowp_work d;
-  bool begun;
-  const heed_status status = begin_reduced(ctx, function, &d, &task, &begun);
-  if (status || !begun) return status;
+  const heed_status status = begin_reduced(ctx, function, &d, &task);
+  if (status) return status;
   const bool whole = run_lowp(ctx, &d);
   end_lowp(ctx, &d);
   return whole ? HEED_OK : heed__stopped(ctx, function);
@@ -197,9 +197,8 @@ heed_status heed__reduced_product(heed_context *ctx, const char *function, const
 static heed_status begin_lowp(heed_context *ctx, const char *function, heed__lowp_work *d,
                               const heed__lowp_task *t) {
   const int64_t m = (int64_t)t->m, n = (int64_t)t->n, k = heed__max((int64_t)t->k, 1);
-  bool begun;
-  const heed_status status = begin_reduced(ctx, function, d, t, &begun);
-  if (status || begun) return status;
+  size_t unused;
+  if (reduced_bytes(ctx, t, &unused) > 0) return begin_reduced(ctx, function, d, t);
   d->kernels = heed__kernels_of(ctx);
   d->whole = *t;
   d->packed = NULL;
@@ -237,7 +236,7 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
   const int64_t k = weight->shape[1], n = weight->shape[0];
   const int64_t m = heed__quotient(l->result.tensor->numel, n);
   int64_t stride[2] = {k, 1};
-  heed_status status = HEED_OK;
+  heed_status status;
   if (x->numel > 0 &&
       (!heed__view_strides(x, 2, (const int64_t[]){m, k}, stride) || (l->lowp && k > 1 && stride[1] != 1))) {
     if ((status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &l->made[0]))) return status;
@@ -261,12 +260,12 @@ static heed_status begin_product(heed_context *ctx, heed__linear_work *l, const 
                              .b_row = weight->stride[1],
                              .b_column = weight->stride[0],
                              .c_row = n};
-    const heed__lowp_task task = as_lowp(&p);
-    if (l->lowp)
-      status = begin_reduced(ctx, function, &l->as.lowp, &task, &l->lowp);
-    else
+    if (!l->lowp) {
       heed__gemm_begin(ctx, &l->as.gemm, &p);
-    return status;
+      return HEED_OK;
+    }
+    const heed__lowp_task task = as_lowp(&p);
+    return begin_reduced(ctx, function, &l->as.lowp, &task);
   }
   if ((status = close_rows(ctx, function, &weight, &l->made[2]))) return status;
   if (scale && (status = close_rows(ctx, function, &scale, &l->made[3]))) return status;

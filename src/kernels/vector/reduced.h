@@ -95,8 +95,6 @@ V_INLINE void reduced_add_halves(vfloat sum[][REDUCED_WIDEST], const int rows, c
     }
   }
 }
-#define reduced_begin_halves(sum, rows, vectors) (void)0
-#define reduced_end_halves(sum, rows, vectors)   (void)0
 #endif
 #endif
 
@@ -148,13 +146,17 @@ V_INLINE void reduced_halves_tile(const reduced_step *s, size_t row, const int r
   const char *x = s->x + s->from * REDUCED_WIDE;
   vfloat sum[REDUCED_HALF_SUMS][REDUCED_WIDEST];
   reduced_sums(s, row, rows, vectors, sum, false);
-  reduced_begin_halves(sum, rows, vectors);
+#if defined(V_PAIRS)
+  reduced_turn_halves(sum, rows, vectors, false);
+#endif
   for (size_t line = s->from; line < s->to; line += REDUCED_WORDS) {
     reduced_add_halves(sum, rows, vectors, w, x, f->vector);
     w += REDUCED_GROUP * REDUCED_LINE;
     x += REDUCED_WORDS * REDUCED_WIDE;
   }
-  reduced_end_halves(sum, rows, vectors);
+#if defined(V_PAIRS)
+  reduced_turn_halves(sum, rows, vectors, true);
+#endif
   reduced_sums(s, row, rows, vectors, sum, true);
 }
 #endif

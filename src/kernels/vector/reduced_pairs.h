@@ -42,25 +42,17 @@ V_INLINE void reduced_add_halves(vfloat sum[][REDUCED_WIDEST], const int rows, c
 }
 
 /* The sums of a tile, each of a row of w with four rows of x, as those of two rows with two, and back */
-V_INLINE void reduced_begin_halves(vfloat sum[][REDUCED_WIDEST], const int rows, const int vectors) {
+V_INLINE void reduced_turn_halves(vfloat sum[][REDUCED_WIDEST], const int rows, const int vectors,
+                                  const bool back) {
   V_UNROLL
   for (int r = 0; r < rows; r += 2) {
     V_UNROLL
     for (int v = 0; v < vectors; v++) {
       vint a = v_bits(sum[r][v]), b = v_bits(sum[r + 1][v]);
-      v_mix(&a, &b);
-      sum[r][v] = v_from_bits(a);
-      sum[r + 1][v] = v_from_bits(b);
-    }
-  }
-}
-V_INLINE void reduced_end_halves(vfloat sum[][REDUCED_WIDEST], const int rows, const int vectors) {
-  V_UNROLL
-  for (int r = 0; r < rows; r += 2) {
-    V_UNROLL
-    for (int v = 0; v < vectors; v++) {
-      vint a = v_bits(sum[r][v]), b = v_bits(sum[r + 1][v]);
-      v_unmix(&a, &b);
+      if (back)
+        v_unmix(&a, &b);
+      else
+        v_mix(&a, &b);
       sum[r][v] = v_from_bits(a);
       sum[r + 1][v] = v_from_bits(b);
     }
