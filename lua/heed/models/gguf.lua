@@ -141,19 +141,34 @@ local function not_a_number(metadata, name)
   end
 end
 
---- The keys of the architecture that no setting is made of, as a problem; nil if there are none.
-local function unknown_keys(metadata, name, fields)
+--- The problem with a file of another architecture than `name`, or nil.
+function gguf.foreign(metadata, name)
+  local architecture = metadata["general.architecture"]
+  if architecture == name then return nil end
+  local form = "general.architecture is %s; it must be '%s' here; heed.models.load finds the class of a file"
+  return form:format(E.what(architecture), name)
+end
+
+--- The keys of the architecture for which is_known(key without its name, value) is false, as a problem; nil if there
+--- are none.
+function gguf.unknown_keys(metadata, name, is_known)
   local unknown = {}
   for key, value in pairs(metadata) do
     E.check_cancel "load"
     local short = key:sub(1, #name + 1) == name .. "." and key:sub(#name + 2) or nil
-    if short and not (FIELDS[short] or fields[short] or READ[short] or NEUTRAL[short] == value) then
-      unknown[#unknown + 1] = ("%s = %s"):format(key, tostring(value))
-    end
+    if short and not is_known(short, value) then unknown[#unknown + 1] = ("%s = %s"):format(key, tostring(value)) end
   end
   if #unknown == 0 then return nil end
   E.sort(unknown, "load")
   return "there is no setting for " .. table.concat(unknown, ", ")
+end
+
+--- Sets the fields of `config` that `fields` has for keys of the architecture.
+function gguf.read_fields(metadata, name, fields, config)
+  for key, field in pairs(fields) do
+    local value = metadata[name .. "." .. key]
+    config[field] = type(value) == "number" and ropes.shortest(value) or value
+  end
 end
 
 -- Tokens that end an answer, by which some files name no id.
@@ -198,20 +213,15 @@ function gguf.config(state, about, tokenizer, given)
   local name, problem = architecture_of(metadata)
   if not name then return nil, problem end
   local own, config = ARCHITECTURES[name], {}
-  if name ~= BY_TYPE[about.types[1]] then
-    local form = "general.architecture is %s; it must be '%s' here; heed.models.load finds the class of a file"
-    return nil, form:format(E.what(name), BY_TYPE[about.types[1]])
-  end
   local fields = own.fields or {}
-  problem = unknown_keys(metadata, name, fields) or not_a_number(metadata, name)
+  problem = gguf.foreign(metadata, BY_TYPE[about.types[1]])
+    or gguf.unknown_keys(metadata, name, function(key, value)
+      return FIELDS[key] or fields[key] or READ[key] or NEUTRAL[key] == value
+    end) or not_a_number(metadata, name)
   if problem then return nil, problem end
   local function value(key) return metadata[name .. "." .. key] end
-  for _, names in ipairs { FIELDS, fields } do
-    for key, field in pairs(names) do
-      local each = value(key)
-      config[field] = type(each) == "number" and ropes.shortest(each) or each
-    end
-  end
+  gguf.read_fields(metadata, name, FIELDS, config)
+  gguf.read_fields(metadata, name, fields, config)
   config.model_type = own.type
   local embeddings = state_dict.has(state, "token_embd.weight") and state_dict.get(state, "token_embd.weight")
   config.vocab_size = embeddings and embeddings.shape[1] or value "vocab_size"

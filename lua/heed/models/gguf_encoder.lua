@@ -3,8 +3,8 @@
 
 local E = require "heed.nn.entries"
 local configs = require "heed.models.config"
+local gguf = require "heed.models.gguf"
 local state_dict = require "heed.nn.state_dict"
-local shortest = require("heed.models.gguf_rope").shortest
 
 local gguf_encoder = {}
 
@@ -27,28 +27,15 @@ local OTHERS = { pooling_type = true, vocab_size = true, ["attention.causal"] = 
 --- The fields of config.json, of which those in `given` (a table or nil) replace what the file says, and the pooling.
 --- Returns nil and a problem.
 function gguf_encoder.config(state, given)
-  local metadata, config, unknown = state_dict.metadata(state, 64), { model_type = "bert" }, {}
+  local metadata, config = state_dict.metadata(state, 64), { model_type = "bert" }
+  local problem = gguf.foreign(metadata, "bert") or gguf.unknown_keys(metadata, "bert", function(key, value)
+    local other = OTHERS[key]
+    return FIELDS[key] or other == true or other and other[1] == value
+  end)
+  if problem then return nil, problem end
+  gguf.read_fields(metadata, "bert", FIELDS, config)
   local names = { vocab_size = "the number of rows of token_embd.weight" }
-  local architecture = metadata["general.architecture"]
-  if architecture ~= "bert" then
-    local form = "general.architecture is %s; it must be 'bert' here; heed.models.load finds the class of a file"
-    return nil, form:format(E.what(architecture))
-  end
-  for key, value in pairs(metadata) do
-    E.check_cancel "load"
-    local short = key:match "^bert%.(.*)$"
-    local field, other = FIELDS[short], OTHERS[short]
-    if field then
-      names[field] = key
-      config[field] = type(value) == "number" and shortest(value) or value
-    elseif short and not (other == true or other and other[1] == value) then
-      unknown[#unknown + 1] = ("%s = %s"):format(key, tostring(value))
-    end
-  end
-  if #unknown > 0 then
-    E.sort(unknown, "load")
-    return nil, "there is no setting for " .. table.concat(unknown, ", ")
-  end
+  for key, field in pairs(FIELDS) do names[field] = "bert." .. key end
   local pooling = metadata["bert.pooling_type"]
   if pooling ~= nil and not POOLINGS[pooling] then
     return nil, ("bert.pooling_type is %s; it must be 0 (none), 1 (mean), 2 (cls) or 3 (last)"):format(E.what(pooling))
