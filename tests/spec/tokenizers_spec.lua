@@ -171,7 +171,8 @@ describe("a tokenizer in a GGUF file", function()
     assert.truthy(problem:find("it has no tokenizer: tokenizer.ggml.tokens is missing", 1, true), problem)
     problem = problem_of_pairs(gguf.pair("tokenizer.ggml.model", "string", "llama"), tokens,
       gguf.pair("tokenizer.ggml.scores", "array", { "float32", 1, 2 }))
-    assert.truthy(problem:find("tokenizer.ggml.scores does not fit tokenizer.ggml.tokens; it must be an array of 1", 1, true), problem)
+    assert.truthy(problem:find("tokenizer.ggml.scores does not fit tokenizer.ggml.tokens; it must be an array of 1",
+      1, true), problem)
   end)
 
   it("refuses ids of the beginning and the end of a text outside of the vocabulary, where they are added", function()
