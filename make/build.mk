@@ -10,11 +10,26 @@ C_SUPPORT  := $(filter-out $(C_TESTS),$(wildcard tests/c/*.c))
 FUZZERS    := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH      := $(wildcard scripts/bench/*.c)
 C_EXAMPLES := $(if $(filter 5.4,$(LUA)),$(wildcard scripts/examples/*.c))
-C_FILES    := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) $(BENCH) $(C_EXAMPLES)
 HEADERS    := $(wildcard src/*.h src/*/*.h src/*/*/*.h tests/c/*.h)
 LISTS      := $(wildcard src/*/*.def src/*/*/*.def)
 LUA_FILES  := $(sort $(filter-out lua/heed/meta/% lua/heed/prompt/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua \
   lua/heed/*/*/*.lua)))
+# What a build with HEED_MINIMAL lacks, for which MINIMAL=1: gradients, files of models, tokenizers, the blocks of GGUF,
+# all vectors but AVX2 and NEON; and what is built on them in Lua.
+MORE       := $(filter-out src/grad/none.c,$(wildcard src/grad/*.c src/text/*.c)) src/attention/backward.c \
+  $(addprefix src/io/,gguf.c gguf_values.c gguf_write.c pickle.c sharded.c torch.c torch_values.c) \
+  $(addprefix src/ops/,class_losses.c cross_entropy.c gradients.c linear_cross_entropy.c quantize_block.c) \
+  $(addprefix src/kernels/scalar/,attention_backward.c backward.c blocks.c steps.c) \
+  $(filter-out %/avx2.c %/neon.c,$(wildcard src/kernels/isa/*.c)) \
+  $(addprefix src/binding/,lbackward.c lgguf.c llosses.c loptim.c ltext.c ltokenizer.c lvocabulary.c)
+MORE_LUA   := $(filter-out lua/heed/autograd/mode.lua,$(filter lua/heed/distributed.lua $(foreach folder,autograd \
+  distributed interpret models optim parallel plot tokenizers utils,lua/heed/$(folder)/%),$(LUA_FILES))) \
+  $(addprefix lua/heed/nn/,clip_grad.lua loss_functions.lua losses.lua)
+ifneq ($(MINIMAL),)
+ENGINE     := $(filter-out $(MORE),$(ENGINE))
+BINDING    := $(filter-out $(MORE),$(BINDING))
+endif
+C_FILES    := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) $(BENCH) $(C_EXAMPLES)
 PROMPT_LUA := $(sort $(wildcard lua/heed/prompt/*.lua lua/heed/meta/*.lua)) # compiled into the runner alone
 objects     = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(C_TESTS:tests/c/%.c=$(BUILD)/test/%)
@@ -57,7 +72,7 @@ $(OBJ)/scripts/bench/probes.o: PART_CFLAGS = -ffp-contract=fast # measures multi
 $(OBJ)/scripts/examples/%.o: PART_CFLAGS = -Isrc $(LUA_CFLAGS)
 
 $(BUILD)/lua_sources.h: $(LUA_FILES) $(BUILD)/files scripts/dev/embed_lua.sh
-	$(call say,EMBED,scripts/dev/embed_lua.sh lheed_sources $(LUA_FILES) > $@)
+	$(call say,EMBED,scripts/dev/embed_lua.sh lheed_sources $(filter-out $(MORE_LUA),$(LUA_FILES)) -- $(MORE_LUA) > $@)
 $(BUILD)/prompt_sources.h: $(PROMPT_LUA) $(BUILD)/files scripts/dev/embed_lua.sh
 	$(call say,EMBED,scripts/dev/embed_lua.sh prompt_sources $(PROMPT_LUA) > $@)
 

@@ -39,7 +39,12 @@ symbols: $(BUILD)/libheed.so $(BUILD)/heed.so $(BUILD)/libheed.a
 check-amalgamation: $(BUILD)/heed.c
 	@gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror $<
 	@gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror -DHEED_LUA=1 $(LUA_CFLAGS) $(LIBRARIES) $(BLAS_CFLAGS) $(IO_CFLAGS) $<
+	@gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror -DHEED_MINIMAL=1 -DHEED_LUA=1 $(LUA_CFLAGS) $<
 	@clang -std=c11 -fsyntax-only -Wall -Wextra -Werror $<
+
+## compares the size of each part of the libraries with docs/two-files.md
+sizes: all
+	@scripts/dev/check_sizes.sh $(OBJ)/src
 
 ## compares the stored reference values in tests/golden with newly computed ones (PyTorch, in build/golden-venv)
 test-golden: needs = build bench
@@ -48,4 +53,4 @@ run-golden: $(BUILD)/golden-venv/made
 $(BUILD)/golden-venv/made: wheels = numpy torch==2.13.0 gguf safetensors transformers sentencepiece onnx onnxruntime
 
 INSTALLING += lint test-golden
-.PHONY: run-lint luacheck syntax layers warnings format header symbols check-amalgamation run-golden
+.PHONY: run-lint luacheck syntax layers warnings format header symbols check-amalgamation sizes run-golden

@@ -6,7 +6,7 @@ package = $(shell pkg-config --$(1) $(2) 2>/dev/null || echo '$(3)')
 
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes
 # The libraries that the sources may use; heed.c (make amalgamation) leaves out each one that is not defined as 1.
-LIBRARIES := -DHEED_BLAS=$(if $(filter none,$(BLAS)),0,1) -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1
+LIBRARIES := -DHEED_BLAS=$(if $(filter none,$(BLAS)),0,1) -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_MINIMAL=$(if $(MINIMAL),1,0)
 # The sources use neither errno nor floating-point traps after arithmetic; both would keep loops with sqrt and
 # comparisons from being vectorized. A product and a sum are fused only where the source says so, with every compiler:
 # clang would fuse them by default.

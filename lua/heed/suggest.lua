@@ -100,13 +100,18 @@ local function did_you_mean(names) return #names > 0 and "; " .. suggest.questio
 local TABLES = { "heed.nn", "heed", "heed.nn.functional", "heed.nn.utils", "heed.nn.init", "heed.optim",
   "heed.optim.lr_scheduler", "heed.autograd", "heed.utils", "heed.utils.data" }
 
+local looking = false -- a table that a script has removed is an unknown name itself
+
 -- The table at a path such as "heed.nn.utils", nil if there is none.
 local function at_path(path)
+  if looking then return nil end
+  looking = true
   local fine, found = pcall(function()
     local value = require "heed"
     for name in path:gmatch "%.([%w_]+)" do value = value[name] end
     return value
   end)
+  looking = false
   return fine and found or nil
 end
 

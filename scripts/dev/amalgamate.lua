@@ -1,7 +1,7 @@
 -- Joins the sources into two files, DIR/heed.c and DIR/heed.h, for hosts that add them to their own build.
---   heed scripts/dev/amalgamate.lua DIR LUA_SOURCES_H FILE...
+--   heed scripts/dev/amalgamate.lua DIR LUA_SOURCES_H FILE... -- FILE...
 -- FILE...: all C sources of the library, with paths relative to the top folder; those of binding are put under
--- #if HEED_LUA.
+-- #if HEED_LUA, those after -- under #if !HEED_MINIMAL.
 -- LUA_SOURCES_H: the output of embed_lua.sh, which the binding includes.
 --
 -- The sources are joined as they are. Each header comes in once; #include <…> goes to the top with the conditions that
@@ -44,6 +44,10 @@ local preamble = [[
  *   HEED_LUA       the Lua interface, luaopen_heed, with its Lua files          lua.h in the path, and the host's Lua
  * Loading and saving .npy files and saving .safetensors files need none of them.
  *
+ *   HEED_MINIMAL   1: a quarter of the size, for games: attention, its modules and caches, tensors, files of weights;
+ *                  without training, models and tokenizers, and with AVX2 or NEON as the only kernels beside the scalar
+ *                  ones. With -Os -fno-asynchronous-unwind-tables it is smallest, and hardly slower
+ *
  *   HEED_API       precedes public functions, here and in heed.h; such as __attribute__((visibility("hidden"))) in a
  *                  library that must not export them
  *
@@ -70,6 +74,9 @@ local preamble = [[
 #endif
 #ifndef HEED_LUA
 #define HEED_LUA 0
+#endif
+#ifndef HEED_MINIMAL
+#define HEED_MINIMAL 0
 #endif
 
 /* POSIX functions, independent of -std; and on Windows the standard printf. */
@@ -249,21 +256,32 @@ end
 
 local function begins(path) return ("\n/* ==== %s ==== */\n\n"):format(path:gsub("^src/", "")) end
 
-local seen, engine, binding, tables = {}, {}, {}, {}
+local seen, engine, binding, tables, more = {}, {}, {}, {}, false
 for i = 3, #arg do
   local path = arg[i]
   local set = path:match("^src/kernels/isa/([%w_]+)%.c$")
-  if set then
-    tables[#tables + 1] = { path = path, set = set }
-  elseif path:find("^src/binding/") then
-    binding[#binding + 1] = path
+  if path == "--" then
+    more = true
+  elseif set then
+    tables[#tables + 1] = { path = path, set = set, more = more }
   else
-    engine[#engine + 1] = path
+    local list = path:find("^src/binding/") and binding or engine
+    list[#list + 1] = { path = path, more = more }
   end
 end
 
+-- A file, of which a build with HEED_MINIMAL may have nothing.
+local function part(file, text)
+  return begins(file.path) .. (file.more and "#if !HEED_MINIMAL\n" .. text .. "\n#endif\n" or text .. "\n")
+end
+local function conditions_of(file, condition)
+  local all = { condition }
+  if file.more then all[#all + 1] = { now = "!HEED_MINIMAL", before = {} } end
+  return all
+end
+
 local out = {}
-for _, path in ipairs(engine) do out[#out + 1] = begins(path) .. join(path, seen, {}) .. "\n" end
+for _, file in ipairs(engine) do out[#out + 1] = part(file, join(file.path, seen, conditions_of(file))) end
 
 -- Tables that inherit stand below those they inherit from.
 local function inherits(t) return read(t.path):find("HEED__INHERITING_TABLE", 1, true) ~= nil end
@@ -274,8 +292,8 @@ end)
 
 for _, t in ipairs(tables) do
   local mine = setmetatable({}, { __index = seen }) -- headers that are there already, and this table's
-  local text = join(t.path, mine, {}) .. "\n"
-  local lines = { begins(t.path) }
+  local text = join(t.path, mine, conditions_of(t)) .. "\n"
+  local lines = {}
   local names, macros = names_of(text), macros_of("\n" .. text)
   local is_macro = {}
   for _, name in ipairs(macros) do is_macro[name] = true end
@@ -287,12 +305,12 @@ for _, t in ipairs(tables) do
     if not is_macro[name] then lines[#lines + 1] = ("#undef %s\n"):format(name) end
   end
   for _, name in ipairs(macros) do lines[#lines + 1] = ("#undef %s\n"):format(name) end
-  out[#out + 1] = table.concat(lines)
+  out[#out + 1] = part(t, table.concat(lines))
 end
 
 out[#out + 1] = "\n#if HEED_LUA\n"
-for _, path in ipairs(binding) do
-  out[#out + 1] = begins(path) .. join(path, seen, { { now = "HEED_LUA", before = {} } }) .. "\n"
+for _, file in ipairs(binding) do
+  out[#out + 1] = part(file, join(file.path, seen, conditions_of(file, { now = "HEED_LUA", before = {} })))
 end
 out[#out + 1] = "\n#endif /* HEED_LUA */\n"
 

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Tests heed.c and heed.h (make amalgamation): runs the C tests with the object file of gcc with all libraries and
 # Lua, of clang without options, for Windows under wine, for 32-bit x86 with all libraries but BLAS, for ARM and
-# RISC-V under qemu, and for WebAssembly in node; builds a host in C++; checks the symbols of the object file. Ends
-# with "N passed, N failed"; fails if a test fails.
+# RISC-V under qemu, and for WebAssembly in node; with HEED_MINIMAL; builds a host in C++; checks the symbols and the size
+# of the object file. Ends with "N passed, N failed"; fails if a test fails.
 #   run_amalgamation_tests.sh BUILD
-# In the environment: SIDES, some of "gcc clang windows i386 arm64 riscv64 wasm" (all by default); TESTS, names of C
+# In the environment: SIDES, some of "gcc minimal clang windows i386 arm64 riscv64 wasm" (all by default); TESTS, names of C
 # tests. For systems without a cmocka package, the header in tests/c/plain replaces cmocka.
 set -u
 build=$1 folder=$1/amalgamation
@@ -64,6 +64,12 @@ cplusplus() {
     $gcc_libraries && "$folder/gcc/host"
 }
 
+# What a game may call runs, and what is missing says so.
+minimal_specs() {
+  LUA_CPATH="$folder/minimal/?.so;;" "$(scripts/dev/find_lua.sh 5.4 interpreter)" tests/run_specs.lua \
+    $(printf 'tests/spec/%s_spec.lua ' cache golden mha_options notebooks ops print random safety sdpa_options small_modules) tests/minimal/left_out.lua
+}
+
 # packages_in LIBRARIES --cflags|--libs: pkg-config for unpacked packages; LIBRARIES is DIR/usr/lib/…:…
 packages_in() {
   PKG_CONFIG_LIBDIR=${1%%:*}/pkgconfig PKG_CONFIG_SYSROOT_DIR=${1%%/usr/lib/*} \
@@ -105,7 +111,7 @@ gcc_libraries="$(packages --libs openblas libcjson zlib libutf8proc "$lua") -lm 
 cmocka="$(packages --libs cmocka)"
 
 tally 'heed.h alone, in C++17 and C99' header
-for side in ${SIDES:-gcc clang windows i386 arm64 riscv64 wasm}; do
+for side in ${SIDES:-gcc minimal clang windows i386 arm64 riscv64 wasm}; do
   case $side in
     gcc)
       # shellcheck disable=SC2086 # a list of words
@@ -113,7 +119,26 @@ for side in ${SIDES:-gcc clang windows i386 arm64 riscv64 wasm}; do
       # shellcheck disable=SC2086
       tally 'the C tests' run gcc '' $all
       tally 'the symbols of the object file' exports_little
+      tally 'its size' scripts/dev/check_size.sh 'everything: `HEED_LUA` and all libraries' "$folder/gcc/heed.o"
       tally 'a host in C++17' cplusplus ;;
+    minimal) # the smallest build, the C tests of what it has, and specs with the module that contains Lua's side
+      flags='-fPIC -Os -fno-asynchronous-unwind-tables -DHEED_MINIMAL=1'
+      names=$(without test_attention_backward test_attention_backward_kernels test_backward_kernels test_backward_steps \
+        test_cache_file test_cancel test_convert test_cross_entropy test_failing test_files test_gguf test_grad_rows test_gradient_writes test_gradients \
+        test_host_functions test_host_gradients test_linear_attention test_linear_attention_kernels test_lowp_blocks \
+        test_lua_module test_mask_values test_ops_failing test_optimizers test_partial test_philox_attention test_poll \
+        test_reduced test_ring test_sentencepiece test_states test_steps test_tokenizer test_varlen test_view_gradients)
+      # shellcheck disable=SC2086 # a list of words
+      tally 'HEED_MINIMAL' make_tests minimal gcc "$flags" '' "$cmocka -lm -pthread" '' $names
+      # shellcheck disable=SC2086
+      tally 'the C tests' run minimal '' $names
+      tally 'its size' scripts/dev/check_size.sh '`HEED_MINIMAL`' "$folder/minimal/heed.o"
+      # shellcheck disable=SC2086
+      tally 'HEED_MINIMAL with Lua' gcc $flags -DHEED_LUA=1 -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 \
+        $(packages --cflags libcjson zlib libutf8proc "$lua") -shared "$build/heed.c" -o "$folder/minimal/heed.so" \
+        $(packages --libs libcjson zlib libutf8proc) -lm -pthread
+      tally 'its size' scripts/dev/check_size.sh '`HEED_MINIMAL`, `HEED_LUA`, JSON, zip and Unicode' "$folder/minimal/heed.so"
+      tally 'specs of what it has' minimal_specs ;;
     clang) # without options: no JSON, zip and Lua
       names=$(without test_files test_failing test_states test_lua_module test_cancel)
       # shellcheck disable=SC2086

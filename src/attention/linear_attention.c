@@ -165,7 +165,7 @@ static bool run_linear_head(void *argument, int64_t i, int slot, int64_t *positi
   const int64_t item = heed__quotient(i, run->key_heads), head = i - item * run->key_heads;
   float *scratch = run->scratch + (size_t)slot * run->area;
   heed__linear_attention_task task = run->task;
-  const int64_t keys = task.tokens * task.head_size, size = task.head_size * task.value_size;
+  const int64_t size = task.head_size * task.value_size;
   task.q = linear_head(run->x[HEED__LINEAR_Q], item, head * run->group);
   task.k = linear_head(run->x[HEED__LINEAR_K], item, head);
   task.v = linear_head(run->x[HEED__LINEAR_V], item, head);
@@ -180,6 +180,10 @@ static bool run_linear_head(void *argument, int64_t i, int slot, int64_t *positi
     if (*position == 0) begin_linear_state(run, task.state, item, head);
     return run->kernels->linear_attention(&task, run->work.pace, position);
   }
+#if HEED_MINIMAL
+  return true;
+#else
+  const int64_t keys = task.tokens * task.head_size;
   task.state = linear_part(run->x[HEED__LINEAR_PAST], i, size);
   const heed__linear_attention_backward_task g = {
       .forward = task,
@@ -191,6 +195,15 @@ static bool run_linear_head(void *argument, int64_t i, int slot, int64_t *positi
       .dbeta = linear_part(run->dx[HEED__LINEAR_BETA], i, task.tokens),
       .scratch = scratch};
   return run->kernels->linear_attention_backward(&g, run->work.pace, position);
+#endif
+}
+
+static size_t linear_scratch(const linear_run *run, const heed__linear_attention_task *task) {
+#if !HEED_MINIMAL
+  const heed__linear_attention_backward_task backward = {.forward = *task};
+  if (run->backward) return run->kernels->linear_attention_backward_scratch(&backward);
+#endif
+  return run->kernels->linear_attention_scratch(task);
 }
 
 static heed_status run_linear(linear_run *run) {
@@ -205,9 +218,7 @@ static heed_status run_linear(linear_run *run) {
   if (wanted > (double)most / 16) return heed__fail_memory(run->ctx, run->function, PTRDIFF_MAX);
   task.decay =
       run->x[HEED__LINEAR_DECAY] ? (const float *)(const void *)run->x[HEED__LINEAR_DECAY]->data : NULL;
-  const heed__linear_attention_backward_task backward = {.forward = task};
-  const size_t bytes = run->backward ? run->kernels->linear_attention_backward_scratch(&backward)
-                                     : run->kernels->linear_attention_scratch(&task);
+  const size_t bytes = linear_scratch(run, &task);
   const double work = (double)tasks * n * size * (double)(run->group + 2);
   const int workers = work < LINEAR_WAKING ? 1 : heed__workers(run->ctx);
   run->area = (bytes / sizeof(float) + line) / line * line;
@@ -290,6 +301,8 @@ heed_status heed_linear_attention(heed_context *ctx, const heed_tensor *q, const
 
 /* ---- Backward ---- */
 
+#if !HEED_MINIMAL
+
 /* *out = x, or zeros of that shape, row-major and its own. */
 static heed_status linear_copy_or_zeros(const linear_run *run, const heed_tensor *x, const int64_t *shape,
                                         heed_tensor **out) {
@@ -351,3 +364,5 @@ done:
   end_linear_run(&run);
   return status;
 }
+
+#endif

@@ -43,6 +43,8 @@ heed_status heed_attention_partial(heed_context *ctx, const heed_tensor *q, cons
   return only_whole(status, new_stats, stats);
 }
 
+#if !HEED_MINIMAL
+
 /* Raises unless the output and the log-sums of the whole, and the gradient of the output, are those of such a
  * call. */
 static heed_status check_of_whole(heed_context *ctx, const heed__attention_operands *operands,
@@ -93,6 +95,8 @@ heed_status heed__attention_part_backward(heed_context *ctx, const heed_tensor *
   heed_tensor_free(kept);
   return status;
 }
+
+#endif
 
 /* ---- Merging rows ---- */
 

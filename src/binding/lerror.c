@@ -203,8 +203,12 @@ const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names,
   if (names) lua_pushvalue(L, names);
   if (more) lua_pushvalue(L, more);
   lua_call(L, 2 + (names != 0) + (more != 0), 1);
-  if (lua_type(L, -1) == LUA_TSTRING) return lua_tostring(L, -1);
+  const char *hint = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+  if (*hint != '\0') return hint;
   lua_pop(L, 1);
+  if (HEED_MINIMAL && (owner[0] == 'h' || owner[0] == 'T')) /* heed, heed.nn.functional, Tensor */
+    return lua_pushliteral(
+        L, "; this build of heed, with HEED_MINIMAL, is without training, models and tokenizers");
   return lua_pushliteral(L, "");
 }
 

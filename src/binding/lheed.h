@@ -490,22 +490,15 @@ void lheed_open_late(lua_State *L);
   X(redirect)     /* lredirect.c: attention in Lua */                                                        \
   X(layers)       /* llayers.c: linear maps, normalization, attention */                                     \
   X(stateful)     /* lstateful.c: linear attention, causal convolution */                                    \
-  X(losses)       /* llosses.c: cross entropy */                                                             \
   X(composed)     /* llate.c: operations that are written in Lua */                                          \
   X(rope)         /* lrope.c: rotary positions, ALiBi slopes */                                              \
   X(kept)         /* lkept.c: values that C objects hold */                                                  \
   X(grad)         /* lgrad.c: recording, and gradients of tensors */                                         \
-  X(backward)     /* lbackward.c: backward passes, hooks, functions with a gradient */                       \
-  X(optim)        /* loptim.c: steps of optimisers, norms of gradients */                                    \
   X(print)        /* lprint.c: tostring, concatenation */                                                    \
   X(random)       /* lrandom.c: seeds, Generator, random tensors */                                          \
   X(info)         /* linfo.c: threads, the clock, heed.info */                                               \
   X(limit)        /* llimit.c: heed.limit */                                                                 \
   X(io)           /* lio.c: files, for heed's own Lua files */                                               \
-  X(gguf)         /* lgguf.c: metadata of GGUF files */                                                      \
-  X(text)         /* ltext.c: Unicode, for heed's own Lua files */                                           \
-  X(vocabulary)   /* lvocabulary.c: the pieces of a tokenizer */                                             \
-  X(tokenizer)    /* ltokenizer.c: tokenizers in C */                                                        \
   X(modules)      /* lmodule.c: boxes of built-in modules, and what heed.nn builds on */                     \
   X(constructors) /* lconstruct.c: nn.Linear and the other classes */                                        \
   X(fields)       /* lfields.c: fields of modules */                                                         \
@@ -514,7 +507,20 @@ void lheed_open_late(lua_State *L);
   X(cache)        /* lcache.c: heed.Cache */                                                                 \
   X(steps)        /* lsteps.c: heed.Steps */                                                                 \
   X(state_dict)   /* lstatedict.c: what state_dict builds on */                                              \
-  X(index)        /* lindex.c: x[…], x:iter() */
+  X(index)        /* lindex.c: x[…], x:iter() */                                                           \
+  LHEED_MORE_PARTS(X)
+#if HEED_MINIMAL
+#define LHEED_MORE_PARTS(X)
+#else
+#define LHEED_MORE_PARTS(X)                                                                                  \
+  X(losses)     /* llosses.c: cross entropy */                                                               \
+  X(backward)   /* lbackward.c: backward passes, hooks, functions with a gradient */                         \
+  X(optim)      /* loptim.c: steps of optimisers, norms of gradients */                                      \
+  X(gguf)       /* lgguf.c: metadata of GGUF files */                                                        \
+  X(text)       /* ltext.c: Unicode, for heed's own Lua files */                                             \
+  X(vocabulary) /* lvocabulary.c: the pieces of a tokenizer */                                               \
+  X(tokenizer)  /* ltokenizer.c: tokenizers in C */
+#endif
 
 #define X(name) void lheed_open_##name(lua_State *L);
 LHEED_PARTS(X)

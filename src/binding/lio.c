@@ -184,10 +184,10 @@ static int save(lua_State *L) {
   heed_gguf_value *values =
       lua_newuserdatauv(L, heed__array_bytes(typed ? texts / 2 : 0, sizeof *values) + 1, 0);
   read_strings(L, ctx, 2, count, names);
-  if (typed)
-    lheed_read_gguf_pairs(L, ctx, 4, texts / 2, metadata, values);
-  else
-    read_strings(L, ctx, 4, texts, metadata);
+#if !HEED_MINIMAL
+  if (typed) lheed_read_gguf_pairs(L, ctx, 4, texts / 2, metadata, values);
+#endif
+  if (!typed) read_strings(L, ctx, 4, texts, metadata);
   for (lua_Unsigned i = 0; i < count; i++) { /* from here on nothing allocates (rule 2) */
     lheed_own_element(L, 3, i);
     lheed_box *box = lheed_test(L, lua_gettop(L), &lheed_tensor_type);

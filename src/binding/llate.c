@@ -41,9 +41,11 @@ void lheed_open_composed(lua_State *L) {
 #define OP_LUA(name, file)      {#name, "heed.ops." #file, true},
 #define OP_LUA_FREE(name, file) {#name, "heed.ops." #file, false},
 #include "../ops/ops.def"
-      {"backward", "heed.autograd.passes", true},
-      {"backward_steps", "heed.autograd.passes", true},
-      {"register_hook", "heed.autograd.passes", true},
+#if !HEED_MINIMAL
+    {"backward", "heed.autograd.passes", true},
+    {"backward_steps", "heed.autograd.passes", true},
+    {"register_hook", "heed.autograd.passes", true},
+#endif
   };
   for (size_t i = 0; i < sizeof composed / sizeof *composed; i++) {
     push_function(L, composed[i].file, composed[i].name);
@@ -64,14 +66,17 @@ typedef struct late_field {
 } late_field;
 
 /* heed.utils and other tables. */
-static const late_field tables[] = {{"optim", "heed.optim"},
-                                    {"utils", "heed.utils"},
-                                    {"models", "heed.models"},
-                                    {"tokenizers", "heed.tokenizers"},
-                                    {"autograd", "heed.autograd"},
-                                    {"no_grad", "heed.autograd.mode"},
-                                    {"enable_grad", "heed.autograd.mode"},
-                                    {"inference_mode", "heed.autograd.mode"}};
+static const late_field tables[] = {
+#if !HEED_MINIMAL
+    {"optim", "heed.optim"},
+    {"utils", "heed.utils"},
+    {"models", "heed.models"},
+    {"tokenizers", "heed.tokenizers"},
+    {"autograd", "heed.autograd"},
+#endif
+    {"no_grad", "heed.autograd.mode"},
+    {"enable_grad", "heed.autograd.mode"},
+    {"inference_mode", "heed.autograd.mode"}};
 #define TABLES (sizeof tables / sizeof *tables)
 
 /* The classes of heed.nn. */
@@ -103,6 +108,7 @@ static const late_field classes[] = {{"Module", "heed.nn.module"},
                                      {"TransformerEncoderLayer", "heed.nn.encoder"},
                                      {"TransformerDecoder", "heed.nn.decoder"},
                                      {"TransformerDecoderLayer", "heed.nn.decoder"},
+#if !HEED_MINIMAL
                                      {"CrossEntropyLoss", "heed.nn.losses"},
                                      {"NLLLoss", "heed.nn.losses"},
                                      {"MSELoss", "heed.nn.losses"},
@@ -112,6 +118,7 @@ static const late_field classes[] = {{"Module", "heed.nn.module"},
                                      {"BCELoss", "heed.nn.losses"},
                                      {"BCEWithLogitsLoss", "heed.nn.losses"},
                                      {"KLDivLoss", "heed.nn.losses"},
+#endif
                                      {"functional", "heed.nn.functional"},
                                      {"init", "heed.nn.initializers"}};
 #define CLASSES (sizeof classes / sizeof *classes)
@@ -248,9 +255,11 @@ static int open_late(lua_State *L) {
   add_function(L, "heed.nn.utils", "skip_init");
   add_function(L, "heed.nn.utils", "parameters_to_vector");
   add_function(L, "heed.nn.utils", "vector_to_parameters");
+#if !HEED_MINIMAL
   add_function(L, "heed.nn.clip_grad", "clip_grad_norm_");
   add_function(L, "heed.nn.clip_grad", "clip_grad_value_");
   add_function(L, "heed.nn.clip_grad", "get_total_norm");
+#endif
   lheed_guard(L, "heed.nn.utils");
   lua_setfield(L, -2, "utils");
   add_fields(L, "heed.nn", classes, CLASSES);

@@ -258,6 +258,7 @@ static int op_attention_partial(lua_State *L) {
   return lheed_return(L, 2);
 }
 
+#if !HEED_MINIMAL
 /* attention_part_backward(q, k, v, the same options, offset, out, lse, dout, of_slopes) → the gradients of q,
  * k, v, attn_mask and, if of_slopes, alibi_slopes: what these keys contribute to those of attention over all
  * keys, which gave out and lse. lse and dout are contiguous. For heed's own Lua files. */
@@ -291,6 +292,7 @@ static int attention_part_backward(lua_State *L) {
   }
   return lheed_return(L, GRADIENTS);
 }
+#endif
 
 /* Stores the tensors of the list at idx, a copy, in the array. */
 static void read_parts(lua_State *L, int idx, const char *function, const char *argument, lua_Unsigned count,
@@ -345,7 +347,12 @@ void lheed_open_layers(lua_State *L) {
                                        {"varlen_attention", op_varlen_attention},
                                        {NULL, NULL}};
   static const luaL_Reg primitives[] = {
-      {"normalize", normalize}, {"attention_part_backward", attention_part_backward}, {NULL, NULL}};
+    {"normalize", normalize},
+#if !HEED_MINIMAL
+    {"attention_part_backward", attention_part_backward},
+#endif
+    {NULL, NULL}
+  };
   lheed_add_methods(L, functions, false);
   lheed_add(L, "modules", primitives);
   lheed_add_transparent(L, op_attention);

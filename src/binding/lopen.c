@@ -52,7 +52,11 @@ static int own_require(lua_State *L) {
     lua_setfield(L, 2, name);
     return 1;
   }
-  return luaL_error(L, "module '%s' is not part of heed", name);
+  return luaL_error(L,
+                    HEED_MINIMAL
+                        ? "%s: this build of heed is without it; it must be compiled without HEED_MINIMAL"
+                        : "module '%s' is not part of heed",
+                    name);
 }
 
 /* Creates the table of what is loaded, with "heed.core" and, as "_ENV", the environment of the embedded

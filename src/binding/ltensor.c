@@ -282,7 +282,7 @@ static int to(lua_State *L) {
   lheed_options(L, "to", 2, dtype_option);
   if (lheed_test(L, 2, &lheed_tensor_type))
     return to_dtype(L, "to", lheed_tensor(L, 2, "to", "other")->dtype);
-  return to_dtype(L, "to", lheed_dtype(L, 2, "to", HEED__DTYPE_BIT(HEED_Q6_K + 1) - 1));
+  return to_dtype(L, "to", lheed_dtype(L, 2, "to", HEED__DTYPE_BIT(HEED__LAST_DTYPE + 1) - 1));
 }
 
 static int to_float(lua_State *L) {

@@ -33,8 +33,12 @@ static unsigned detect(bool tiles) {
   if (!__get_cpuid_count(7, 1, &more, &unused, &unused, &unused)) more = 0;
   if (more & AVX_VNNI) tables |= 1u << HEED__CPU_avx2_vnni;
 #endif
+#if HEED_MINIMAL
+  (void)avx512;
+#else
   if ((b & avx512) != avx512 || (saved & ZMM) != ZMM) return tables;
   tables |= 1u << HEED__CPU_avx512;
+#endif
 #if HEED__HAS_NARROW
 #if HEED__HAS_AMX
   const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25; /* edx: AMX BF16, TILE, INT8 */

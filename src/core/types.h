@@ -33,6 +33,12 @@ static inline size_t heed__min_size(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
+/* 1: a build without training, models' files, tokenizers, ggml's blocks and products in fewer bits, and with
+ * the scalar table and one of vectors (make/build.mk). */
+#ifndef HEED_MINIMAL
+#define HEED_MINIMAL 0
+#endif
+
 /* ---- Dtypes ---- */
 
 /* name, text, C type of an element (heed.h) */
@@ -69,13 +75,20 @@ double heed_clock(void);
 #endif
 
 enum { HEED__LARGEST_BLOCK = 256 }; /* elements */
+/* Those that kernels read */
+#if HEED_MINIMAL
+#define HEED__BLOCK_KERNELS(X)
+#else
+#define HEED__BLOCK_KERNELS(X) HEED_BLOCK_DTYPE_LIST(X)
+#endif
 
 /** Whether the elements of a dtype lie in blocks, which only conversions and products with weights read. */
 static inline bool heed__is_blocked(heed_dtype dtype) {
-  return dtype > HEED_INT8;
+  return !HEED_MINIMAL && dtype > HEED_INT8;
 }
+enum { HEED__LAST_DTYPE = HEED_MINIMAL ? HEED_INT8 : HEED_Q6_K };
 static inline bool heed__is_any_dtype(heed_dtype dtype) {
-  return (unsigned)dtype <= HEED_Q6_K;
+  return (unsigned)dtype <= HEED__LAST_DTYPE;
 }
 /** Elements of a block; 1 for other dtypes. */
 static inline int64_t heed__block_elements(heed_dtype dtype) {
@@ -145,7 +158,9 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 
 /* The kernel tables that are compiled for this architecture, from the slowest to the fastest. cpu.c detects
  * which of them run on the processor. */
-#if defined(__x86_64__) && defined(__clang__)
+#if HEED_MINIMAL
+#define HEED__HAS_NARROW 0
+#elif defined(__x86_64__) && defined(__clang__)
 #define HEED__HAS_NARROW (__clang_major__ >= 12) /* the compiler knows AVX-VNNI, AVX-512 BF16 and AMX */
 #elif defined(__x86_64__)
 #define HEED__HAS_NARROW (__GNUC__ >= 11)
@@ -153,7 +168,9 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 #define HEED__HAS_NARROW 0
 #endif
 /* The same of ARM's dot products, I8MM and BF16 */
-#if defined(__AARCH64EL__) && defined(__clang__)
+#if HEED_MINIMAL
+#define HEED__HAS_NARROW_NEON 0
+#elif defined(__AARCH64EL__) && defined(__clang__)
 #define HEED__HAS_NARROW_NEON (__clang_major__ >= 19)
 #elif defined(__AARCH64EL__)
 #define HEED__HAS_NARROW_NEON (__GNUC__ >= 10)
@@ -167,6 +184,8 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 #elif HEED__HAS_NARROW
 #define HEED__HAS_AMX     0
 #define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx2_vnni) X(avx512) X(avx512_vnni) X(avx512_bf16)
+#elif defined(__x86_64__) && HEED_MINIMAL
+#define HEED__CPU_LIST(X) X(scalar) X(avx2)
 #elif defined(__x86_64__)
 #define HEED__HAS_AMX     0
 #define HEED__CPU_LIST(X) X(scalar) X(avx2) X(avx512)

@@ -102,15 +102,6 @@ heed_status heed_tensor_retain_grad(heed_tensor *x) {
   return HEED_OK;
 }
 
-heed_status heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
-  HEED__ENTER(ctx, "detach", out);
-  HEED__ENTER_BLOCKED(ctx, "detach", x);
-  heed_tensor view;
-  heed__alias_on_stack(&view, x);
-  view.detached = true;
-  return heed__tensor_from_view(ctx, "detach", &view, out);
-}
-
 /* ---- Hooks ---- */
 
 heed_status heed_tensor_add_hook(heed_tensor *x, heed_gradient_hook *hook, void (*release)(void *user),

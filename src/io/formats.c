@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#if HEED_MINIMAL
+#define FORMAT_LIST(X) X(safetensors) X(npz) X(npy)
+#else
 #define FORMAT_LIST(X) X(safetensors) X(safetensors_index) X(npz) X(npy) X(torch) X(gguf)
+#endif
 
 #define X(name) extern const heed__format heed__format_##name;
 FORMAT_LIST(X)
@@ -289,7 +293,13 @@ heed_status heed_save_gguf(heed_context *ctx, const char *path, int64_t count, c
                            const heed_tensor *const *tensors, int64_t pairs, const char *const *keys,
                            const heed_gguf_value *values) {
   HEED__ENTER(ctx, "save", path);
+#if HEED_MINIMAL
+  (void)count, (void)names, (void)tensors, (void)pairs, (void)keys, (void)values;
+  return heed__fail(ctx, HEED_ARGUMENT,
+                    "save: this build of heed has no GGUF; it must be compiled without HEED_MINIMAL");
+#else
   if (pairs > 0 && values == NULL) return heed__refuse_pointer(ctx, "save", "values", NULL);
   const heed__contents contents = {count, names, tensors, pairs, NULL, keys, values};
   return save_archive(ctx, path, &heed__format_gguf, &contents);
+#endif
 }

@@ -76,10 +76,12 @@ static heed_status load_npz(const heed__where *where, const char *path, heed__lo
   heed_archive *archive = NULL;
   heed_status status = heed__zip_open(where, path, &zip);
   if (status != HEED_OK) return status;
+#if !HEED_MINIMAL
   if (heed__torch_is_in(&zip)) {
     heed__zip_close(&zip);
     return heed__torch_load(where, path, out);
   }
+#endif
   for (int64_t i = 0; i < zip.count; i++) text += zip.entries[i].name_length + 1;
   status = heed__archive_new(where, zip.count, 0, text, &archive);
   for (int64_t i = 0; i < zip.count && status == HEED_OK; i++)

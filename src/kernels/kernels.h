@@ -66,12 +66,16 @@ static inline bool heed__should_yield(const heed__pace *pace) {
 
 /* The gradient of a unary kernel: dx[i] from x[i], its input, and d, the gradient of its output; for sigmoid
  * and tanh x is their output (scalar/backward.c) */
+#if HEED_MINIMAL
+#define HEED__UNARY_BACKWARD_KERNELS(X)
+#else
 #define HEED__UNARY_BACKWARD_KERNELS(X)                                                                      \
   X(gelu_backward, d *gelu_slope(x))                                                                         \
   X(gelu_tanh_backward, d *gelu_tanh_slope(x))                                                               \
   X(silu_backward, d *silu_slope(x))                                                                         \
   X(sigmoid_backward, d *(x * (1.0f - x)))                                                                   \
   X(tanh_backward, d *(1.0f - x * x))
+#endif
 
 typedef void heed__unary_kernel(float *out, const float *x, size_t n);
 typedef void heed__backward_kernel(float *dx, const float *x, const float *dy, size_t n);
@@ -222,12 +226,6 @@ typedef struct heed__rmsprop_rule {
   X(log_softmax, void, (float *out, const float *x, size_t n))                                               \
   /* log Σ e^(x - *most), where *most is the largest element: log_softmax is x - *most - the result */      \
   X(log_sum_exp, float, (const float *x, size_t n, float *most))                                             \
-  /* out = scale · e^(x - most - log_total) */                                                              \
-  X(softmax_scaled, void, (float *out, const float *x, float most, float log_total, float scale, size_t n))  \
-  /* dx = y (dy - Σ y dy), and dy - e^y Σ dy, y being the results of softmax and log_softmax */            \
-  X(softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                          \
-  X(log_softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                      \
-  X(norm_backward, void, (const heed__norm_backward_task *task))                                             \
   /* weight and bias may be NULL */                                                                          \
   X(layer_norm, void,                                                                                        \
     (float *out, const float *x, const float *weight, const float *bias, float epsilon, size_t n))           \
@@ -274,17 +272,28 @@ typedef struct heed__rmsprop_rule {
      has masks other than the window, results other than out, or strided columns */                          \
   X(reduced_attention, bool, (const heed__attention_task *task, const heed__pace *pace, int64_t *position))  \
   X(reduced_attention_scratch, size_t, (const heed__attention_task *task))                                   \
-  X(attention_backward, bool,                                                                                \
-    (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
-  X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
   X(linear_attention, bool,                                                                                  \
     (const heed__linear_attention_task *task, const heed__pace *pace, int64_t *position))                    \
   X(linear_attention_scratch, size_t, (const heed__linear_attention_task *task))                             \
+  X(causal_conv, void, (const heed__causal_conv_task *task))                                                 \
+  X(small_pass, void, (const heed__small_pass *pass))
+
+#if HEED_MINIMAL
+#define HEED__TRAINING_KERNELS(X)
+#else
+#define HEED__TRAINING_KERNELS(X)                                                                            \
+  /* out = scale · e^(x - most - log_total) */                                                              \
+  X(softmax_scaled, void, (float *out, const float *x, float most, float log_total, float scale, size_t n))  \
+  /* dx = y (dy - Σ y dy), and dy - e^y Σ dy, y being the results of softmax and log_softmax */            \
+  X(softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                          \
+  X(log_softmax_backward, void, (float *dx, const float *y, const float *dy, size_t n))                      \
+  X(norm_backward, void, (const heed__norm_backward_task *task))                                             \
+  X(attention_backward, bool,                                                                                \
+    (const heed__attention_backward_task *task, const heed__pace *pace, int64_t *position))                  \
+  X(attention_backward_scratch, size_t, (const heed__attention_backward_task *task))                         \
   X(linear_attention_backward, bool,                                                                         \
     (const heed__linear_attention_backward_task *task, const heed__pace *pace, int64_t *position))           \
   X(linear_attention_backward_scratch, size_t, (const heed__linear_attention_backward_task *task))           \
-  X(causal_conv, void, (const heed__causal_conv_task *task))                                                 \
-  X(small_pass, void, (const heed__small_pass *pass))                                                        \
   /* momentum: with rule->momentum; m, v: the averages of the gradient and its square, highest: with         \
      rule->amsgrad; square: the average of the square, mean: with rule->centered. None overlaps another */   \
   X(sgd_step, void, (float *x, const float *g, float *momentum, size_t n, const heed__sgd_rule *rule))       \
@@ -293,6 +302,7 @@ typedef struct heed__rmsprop_rule {
   X(rmsprop_step, void,                                                                                      \
     (float *x, const float *g, float *square, float *mean, float *momentum, size_t n,                        \
      const heed__rmsprop_rule *rule))
+#endif
 
 /* ---- Tables ---- */
 
@@ -312,6 +322,7 @@ typedef struct heed__kernels {
 #undef X
 #define X(name, result, parameters) result(*name) parameters;
   HEED__OTHER_KERNELS(X)
+  HEED__TRAINING_KERNELS(X)
 #undef X
 } heed__kernels;
 
@@ -334,7 +345,8 @@ const heed__kernels *heed__kernels_for(heed__cpu cpu);
   HEED__UNARY_KERNELS(HEED__DECLARE_UNARY)                                                                   \
   HEED__UNARY_BACKWARD_KERNELS(HEED__DECLARE_BACKWARD)                                                       \
   HEED__BINARY_KERNELS(HEED__DECLARE_BINARY)                                                                 \
-  HEED__COMPARE_KERNELS(HEED__DECLARE_COMPARE) HEED__OTHER_KERNELS(HEED__DECLARE_OTHER)
+  HEED__COMPARE_KERNELS(HEED__DECLARE_COMPARE)                                                               \
+  HEED__OTHER_KERNELS(HEED__DECLARE_OTHER) HEED__TRAINING_KERNELS(HEED__DECLARE_OTHER)
 
 #define HEED__TABLE_FIELD(name, ...)                .name = KERNEL(name),
 #define HEED__TABLE_OTHER(name, result, parameters) .name = KERNEL(name),
@@ -342,7 +354,8 @@ const heed__kernels *heed__kernels_for(heed__cpu cpu);
   HEED__UNARY_KERNELS(HEED__TABLE_FIELD)                                                                     \
   HEED__UNARY_BACKWARD_KERNELS(HEED__TABLE_FIELD)                                                            \
   HEED__BINARY_KERNELS(HEED__TABLE_FIELD)                                                                    \
-  HEED__COMPARE_KERNELS(HEED__TABLE_FIELD) HEED__OTHER_KERNELS(HEED__TABLE_OTHER)
+  HEED__COMPARE_KERNELS(HEED__TABLE_FIELD)                                                                   \
+  HEED__OTHER_KERNELS(HEED__TABLE_OTHER) HEED__TRAINING_KERNELS(HEED__TABLE_OTHER)
 
 /* A table that inherits the kernels of a base table, which KERNEL names, and overrides some. For example,
  * with a function lowp_bf16: HEED__DECLARE_BASE HEED__INHERITING_TABLE(heed__kernels_avx512_bf16,

@@ -418,3 +418,12 @@ heed_status heed_unfold(heed_context *ctx, const heed_tensor *x, int dim, int64_
   const heed__view_values values = {.order = {d}, .step = step, .size = size};
   return give_as(ctx, "unfold", HEED__OP_unfold, x, &view, &values, out);
 }
+
+heed_status heed_tensor_detach(heed_context *ctx, const heed_tensor *x, heed_tensor **out) {
+  HEED__ENTER(ctx, "detach", out);
+  HEED__ENTER_BLOCKED(ctx, "detach", x);
+  heed_tensor view;
+  heed__alias_on_stack(&view, x);
+  view.detached = true;
+  return heed__tensor_from_view(ctx, "detach", &view, out);
+}

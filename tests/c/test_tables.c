@@ -28,6 +28,7 @@ static void an_inheriting_table_has_all_other_kernels_of_its_base(void **state) 
   HEED__BINARY_KERNELS(X)
   HEED__COMPARE_KERNELS(X)
   HEED__OTHER_KERNELS(X)
+  HEED__TRAINING_KERNELS(X)
 #undef X
   assert_int_equal(same, all - 1);
   assert_int_equal(all, (sizeof *base - sizeof base->name) / sizeof base->max);
@@ -42,7 +43,8 @@ static void every_table_has_all_kernels_and_the_name_of_its_instruction_set(void
     const heed__kernels *k = heed__kernels_for((heed__cpu)cpu);
 #define X(name, ...) assert_true(k->name != NULL);
     HEED__UNARY_KERNELS(X)
-    HEED__UNARY_BACKWARD_KERNELS(X) HEED__BINARY_KERNELS(X) HEED__COMPARE_KERNELS(X) HEED__OTHER_KERNELS(X)
+    HEED__UNARY_BACKWARD_KERNELS(X)
+    HEED__BINARY_KERNELS(X) HEED__COMPARE_KERNELS(X) HEED__OTHER_KERNELS(X) HEED__TRAINING_KERNELS(X)
 #undef X
   }
 }

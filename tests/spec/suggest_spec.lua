@@ -117,6 +117,14 @@ describe("an unknown name", function()
       function() return x:to "float64" end)
   end)
 
+  it("is an error where a script has removed a table", function()
+    local optim = heed.optim
+    finally(function() heed.optim = optim end)
+    heed.optim = nil
+    raises("heed has no function or field 'foo'", function() return heed.foo end)
+    raises("heed has no function or field 'optim'", function() return heed.optim end)
+  end)
+
   it("in a table with a guard is an error, too", function()
     local t = suggest.guard({ known = 1 }, "mine")
     assert.are.equal(1, t.known)

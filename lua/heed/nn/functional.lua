@@ -228,6 +228,8 @@ E.with_names(F, {
   batch_norm = "NativeBatchNormBackward0",
 })
 E.with_frames(F)
-for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
+if core.modules.cross_entropy then -- else a build without training
+  for name, loss in pairs(require "heed.nn.loss_functions") do F[name] = loss end -- these have frames already
+end
 
 return core.modules.guard(F, "heed.nn.functional")

@@ -8,7 +8,9 @@ const float *heed__scalar_widen(const void *x, heed_dtype dtype, float scale, pt
   const int8_t *byte = x;
   if (dtype == HEED_FLOAT32) return x;
   *column = 1;
+#if !HEED_MINIMAL
   if (heed__is_blocked(dtype)) heed__scalar_widen_blocks(dtype, x, n, scratch);
+#endif
   if (dtype == HEED_BFLOAT16)
     for (int64_t i = 0; i < n; i++) scratch[i] = heed__float_from_bfloat16(half[i * step]);
   if (dtype == HEED_FLOAT16)

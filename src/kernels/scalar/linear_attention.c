@@ -62,6 +62,8 @@ size_t heed__scalar_linear_attention_scratch(const linear_task *a) {
   return 2 * (size_t)a->value_size * sizeof(float);
 }
 
+#if !HEED_MINIMAL
+
 /* ---- Gradients ---- */
 
 /* Goes back over token t, from the state before it; dstate [d, dv], the gradient of the state after the
@@ -159,6 +161,8 @@ size_t heed__scalar_linear_attention_backward_scratch(const heed__linear_attenti
   const size_t size = (size_t)a->head_size * (size_t)a->value_size;
   return ((blocks + LINEAR_BLOCK + 1) * size + 3 * (size_t)a->value_size) * sizeof(float);
 }
+
+#endif
 
 /* ---- Causal convolution ---- */
 

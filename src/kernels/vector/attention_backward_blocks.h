@@ -213,6 +213,21 @@ static void back_keys_seen(float *out, const float *weights, const float *rows, 
 
 /* ---- Packing ---- */
 
+/* The values of a block where rows from a multiple of ATTEND_WORD on can be read, without gaps: where they
+ * are, or the scratch if they must be packed. */
+static const float *values_of_block(const attend_work *a, const seen *e) {
+  const heed__attention_task *t = a->t;
+  const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
+  const bool in_place = t->v_row == a->columns && e->begin % ATTEND_WORD == 0 && are_values_aligned(t, first);
+  return in_place ? first : a->values;
+}
+
+/* Sets to 0 the rows of packed values that precede the first, back to a multiple of ATTEND_WORD. */
+static void pack_no_values(const attend_work *a, const seen *e) {
+  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
+    a->values[i] = 0.0f;
+}
+
 static void back_pack_keys(const back_work *w, const seen *e) {
   const heed__attention_backward_task *g = w->g;
   pack_keys(&w->a, e);

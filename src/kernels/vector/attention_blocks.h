@@ -204,21 +204,6 @@ static bool are_values_aligned(const heed__attention_task *t, const void *first)
          t->value_size % V_LANES == 0 && (uintptr_t)first % HEED__ALIGNMENT == 0;
 }
 
-/* The values of a block where rows from a multiple of ATTEND_WORD on can be read, without gaps: where they
- * are, or the scratch if they must be packed. */
-static const float *values_of_block(const attend_work *a, const seen *e) {
-  const heed__attention_task *t = a->t;
-  const void *first = element_at(t->v, t->v_dtype, e->first * t->v_row);
-  const bool in_place = t->v_row == a->columns && e->begin % ATTEND_WORD == 0 && are_values_aligned(t, first);
-  return in_place ? first : a->values;
-}
-
-/* Sets to 0 the rows of packed values that precede the first, back to a multiple of ATTEND_WORD. */
-static void pack_no_values(const attend_work *a, const seen *e) {
-  for (int64_t i = round_down(e->begin, ATTEND_WORD) * a->columns; i < e->begin * a->columns; i++)
-    a->values[i] = 0.0f;
-}
-
 /* Packs the values of a block: rows are padded with zeros to whole vectors. */
 static void pack_values(const attend_work *a, const seen *e) {
   const heed__attention_task *t = a->t;

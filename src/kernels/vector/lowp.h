@@ -299,7 +299,7 @@ LOWP_PANELS(BFLOAT16)
 LOWP_PANELS(FLOAT16)
 LOWP_PANELS(INT8)
 #define X(dtype, text, elements, bytes) LOWP_PANELS(dtype)
-HEED_BLOCK_DTYPE_LIST(X)
+HEED__BLOCK_KERNELS(X)
 #undef X
 
 bool KERNEL(lowp)(const heed__lowp_task *t, const heed__pace *pace, int64_t *position) {
@@ -307,7 +307,7 @@ bool KERNEL(lowp)(const heed__lowp_task *t, const heed__pace *pace, int64_t *pos
   static lowp_panels *const panels[] = {[HEED_BFLOAT16] = V_NAME(lowp_panels_BFLOAT16),
                                         [HEED_FLOAT16] = V_NAME(lowp_panels_FLOAT16),
                                         [HEED_INT8] = V_NAME(lowp_panels_INT8),
-                                        HEED_BLOCK_DTYPE_LIST(X)};
+                                        HEED__BLOCK_KERNELS(X)};
 #undef X
   if (t->m > (heed__is_blocked(t->dtype) ? LOWP_FEW_BLOCKS : LOWP_FEW))
     return panels[t->dtype](t, pace, position);

@@ -4,20 +4,22 @@
 HEED__DECLARE_KERNELS
 
 #include "attention.h"
-#include "attention_backward.h"
-#include "backward.h"
 #include "causal_conv.h"
 #include "convert.h"
 #include "decode.h"
 #include "gemm.h"
 #include "linear_attention.h"
-#include "linear_attention_backward.h"
 #include "lowp.h"
 #include "normal.h"
 #include "pass.h"
 #include "philox.h"
 #include "reduced_none.h"
 #include "rows.h"
+#if !HEED_MINIMAL
+#include "attention_backward.h"
+#include "backward.h"
+#include "linear_attention_backward.h"
 #include "steps.h"
+#endif
 
 const heed__kernels TABLE = {.name = NAME, HEED__TABLE_KERNELS};
