@@ -6,5 +6,6 @@ exclude_files = { "lua/heed/meta", "tests/golden", "tests/hostile", "build" }
 files["scripts/examples/lighttpd"] = { globals = { "lighty" } } -- of mod_magnet
 files["lua/heed"] = { std = "min" } -- the functions of all Lua versions
 files["tests/spec"] = { std = "+busted" }
+files["tests/minimal"] = { std = "+busted" }
 files["tests/expressions.lua"] = { max_line_length = false } -- an expression is a line
 files["tests/compare_output.lua"] = { max_line_length = 130 }

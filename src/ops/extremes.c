@@ -144,17 +144,17 @@ static void least_along(void *state, const void *row, size_t n) {
 ACROSS(largest, float, of_float, is_better(x, best, 1))
 ACROSS(least, float, of_float, is_better(x, best, -1))
 
-#define ROW(dtype, along, across)                                                                            \
+#define EXTREME_ROW(dtype, along, across)                                                                    \
   { dtype, 1, along, across, extreme_begin, extreme_finish, sizeof(extreme), NULL }
 static const heed__reduction maximum[] = {
-    [HEED_BOOL] = ROW(HEED_BOOL, bool_max_along, bool_max_across),
-    [HEED_INT64] = ROW(HEED_INT64, int64_max_along, int64_max_across),
-    [HEED_FLOAT32] = ROW(HEED_FLOAT32, largest_along, largest_across),
+    [HEED_BOOL] = EXTREME_ROW(HEED_BOOL, bool_max_along, bool_max_across),
+    [HEED_INT64] = EXTREME_ROW(HEED_INT64, int64_max_along, int64_max_across),
+    [HEED_FLOAT32] = EXTREME_ROW(HEED_FLOAT32, largest_along, largest_across),
 };
 static const heed__reduction minimum[] = {
-    [HEED_BOOL] = ROW(HEED_BOOL, bool_min_along, bool_min_across),
-    [HEED_INT64] = ROW(HEED_INT64, int64_min_along, int64_min_across),
-    [HEED_FLOAT32] = ROW(HEED_FLOAT32, least_along, least_across),
+    [HEED_BOOL] = EXTREME_ROW(HEED_BOOL, bool_min_along, bool_min_across),
+    [HEED_INT64] = EXTREME_ROW(HEED_INT64, int64_min_along, int64_min_across),
+    [HEED_FLOAT32] = EXTREME_ROW(HEED_FLOAT32, least_along, least_across),
 };
 
 static heed_status choose(heed_context *ctx, const char *function, const heed__reduction *table,
