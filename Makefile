@@ -19,13 +19,15 @@ CC ?= cc
 ## a compiler cache to run the compiler with, such as ccache
 CCACHE ?=
 ## compiler options for optimization and debugging
-CFLAGS ?= -O3 -g
+CFLAGS ?= -O3 -g1
 ## linker options
 LDFLAGS ?=
 ## BLAS=none builds without OpenBLAS
 BLAS ?=
 ## DEBUG=1 builds with assertions (a failed one ends the process) and with the check for two threads in one context
 DEBUG ?=
+## MINIMAL=1 leaves out what games do not need (docs/two-files.md)
+MINIMAL ?=
 ## V=1 shows the commands
 V ?=
 ## folder of downloaded models

@@ -54,7 +54,7 @@ run-valgrind: tests
 # minutes.
 ## tries randomly damaged files with libFuzzer
 fuzz: needs = build fuzz
-fuzz: settings = BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g' \
+fuzz: settings = BUILD=$(BUILD)/fuzz DEBUG=1 BLAS=none CC=clang CFLAGS='-O1 -g1' \
   FUZZ_CFLAGS='-fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all'
 ## seconds for each fuzzer
 FUZZ_SECONDS ?= 20

@@ -5,7 +5,7 @@
 # of the object file. Ends with "N passed, N failed"; fails if a test fails.
 #   run_amalgamation_tests.sh BUILD
 # In the environment: SIDES, some of "gcc minimal clang windows i386 arm64 riscv64 wasm" (all by default); TESTS, names of C
-# tests. For systems without a cmocka package, the header in tests/c/plain replaces cmocka.
+# tests; OPTIMIZE, -O2 by default. For systems without a cmocka package, the header in tests/c/plain replaces cmocka.
 set -u
 build=$1 folder=$1/amalgamation
 mkdir -p "$folder"
@@ -31,7 +31,7 @@ make_tests() {
   mkdir -p "$folder/$side/test"
   echo "$compiler $flags: $build/heed.c"
   # shellcheck disable=SC2086 # a list of words
-  $compiler -O2 $flags -c "$build/heed.c" -o "$folder/$side/heed.o" || return 1
+  $compiler ${OPTIMIZE:--O2} $flags -c "$build/heed.c" -o "$folder/$side/heed.o" || return 1
   for name in "$@"; do
     # shellcheck disable=SC2086
     $compiler -std=c11 -O1 $flags $test_flags "tests/c/$name.c" "$folder/$side/heed.o" -o "$folder/$side/test/$name$ending" \
