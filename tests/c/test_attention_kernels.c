@@ -223,7 +223,8 @@ static parameters of_size(int i) {
 static void every_size_and_mask_agrees_with_the_scalar_kernel(void **state) {
   (void)state;
   for (int i = 0; i < SIZES; i++) {
-    for (int ways = 0; ways < ALL_WAYS; ways++) {
+    const int step = nightly(1, 3);
+    for (int ways = i % step; ways < ALL_WAYS; ways += step) {
       parameters a = of_size(i);
       a.ways = ways;
       a.at_end = (ways + i) % 2;
