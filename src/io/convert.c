@@ -142,7 +142,7 @@ static void release_map(void *user, void *data) {
 
 void heed__tensor_forget(const heed_tensor *x) {
   const heed__storage *storage = x->storage;
-  if (storage->release == release_map && storage->version == 0)
+  if (storage->release == release_map && storage->version == 0 && !((heed__file_map *)storage->user)->copied)
     heed__system_forget(storage->data, storage->bytes);
 }
 
@@ -242,6 +242,7 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
     if (status != HEED_OK) entry->map->references--;
   } else {
     status = heed__tensor_new(ctx, "load", f->dtype, entry->ndim, entry->shape, out);
+    if (status == HEED_OK) status = heed__charge(ctx, "load", (double)numel);
     if (status == HEED_OK && numel > 0) status = copy_entry_elements(archive, entry, *out);
     if (status != HEED_OK) {
       heed_tensor_free(*out);

@@ -48,14 +48,16 @@ heed_status heed__check_load(heed_context *ctx, const void *result);
 HEED_MUST_USE
 heed_status heed__load_archive(heed_context *ctx, const char *function, const char *path, heed_archive **out);
 
-/* A file mapped into memory: pages are read when they are first used, changes stay in memory. Counted: the
- * archive and each tensor on it hold a reference. */
+/* A file mapped into memory: pages are read when they are first used, changes stay in memory. Where
+ * the limits do not allow mapping, a copy of the file. Counted: the archive and each tensor on it hold a
+ * reference. */
 typedef struct heed__file_map {
   heed__external external;
   heed_context *ctx;
   int64_t references;
   char *data;
   size_t size;
+  bool copied;
 } heed__file_map;
 /** Errors: FILE (an empty file, too), MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
