@@ -188,6 +188,17 @@ typedef struct heed__gguf_entry {
   heed_gguf_value value;
 } heed__gguf_entry;
 
+/* The part of a mapped file that an entry's tensors have as their elements. */
+typedef struct heed__mapped_part {
+  heed__file_map *map; /* one reference */
+  char *data;
+  size_t bytes;
+  bool apart;
+  int64_t references, tensors; /* of the entry and the tensors; of the tensors alone */
+} heed__mapped_part;
+/** NULL is allowed. (convert.c) */
+void heed__mapped_part_release(heed__mapped_part *part);
+
 /* A loaded tensor, elements in a mapped file, of which heed__entry_open makes a tensor, or a reason why there
  * is none. */
 typedef struct heed__entry {
@@ -201,6 +212,8 @@ typedef struct heed__entry {
   const int64_t *stride; /* in elements; NULL: contiguous */
   heed__file_map *map;   /* one reference */
   char *data;
+  bool apart;                /* no other entry has these bytes */
+  heed__mapped_part *opened; /* one reference; NULL: no tensor was made of it yet */
 } heed__entry;
 
 typedef struct heed__name {
@@ -247,7 +260,7 @@ bool heed__entry_is_mapped(const heed__entry *entry);
 /** A new tensor of an entry. Errors: DTYPE (heed lacks the entry's), FILE (a number does not fit), MEMORY,
  * LIMIT, CANCELLED. (convert.c) */
 HEED_MUST_USE
-heed_status heed__entry_open(const heed_archive *archive, const heed__entry *entry, heed_tensor **out);
+heed_status heed__entry_open(const heed_archive *archive, heed__entry *entry, heed_tensor **out);
 /** "a tensor of shape [2] and dtype float64 in the file". (convert.c) */
 void heed__entry_text(const heed__entry *entry, char *out, size_t capacity);
 

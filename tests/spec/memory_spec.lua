@@ -114,4 +114,45 @@ describe("memory #plain", function() -- sanitizers delay the freeing of memory
       end]]
     assert.is_true(growth(script) < 64)
   end)
+
+  -- A mapped file's pages are resident (the third number of statm) once they were used. The norm stays float32, so the
+  -- file stays mapped.
+  for _, dtype in ipairs { "bfloat16", "int8", "q8_0" } do
+    for _, ending in ipairs { "safetensors", "gguf" } do
+      it(("of a mapped %s model is given back when its weights become %s"):format(ending, dtype), function()
+        local result = support.with_file(function(path)
+          return support.run(support.heed .. " - " .. path .. "." .. ending .. "; rm -f " .. path .. "." .. ending, ([[
+            local heed = require "heed"
+            local nn = heed.nn
+            local function resident()
+              local file = io.open "/proc/self/statm"
+              if not file then print "no way to ask" os.exit() end
+              local shared = file:read("*a"):match "^%%d+ %%d+ (%%d+)"
+              file:close()
+              return tonumber(shared) * 4096 / 2 ^ 20
+            end
+            local function model()
+              return nn.Sequential(nn.Linear(1024, 4096), nn.Linear(4096, 1024), nn.LayerNorm(1024))
+            end
+            assert(heed.save(arg[1], model():state_dict()))
+            local m = nn.utils.skip_init(model)
+            m:load_state_dict(heed.load(arg[1]), { assign = true })
+            for _ = 1, 2 do collectgarbage() end
+            local before = resident()
+            local want = m(heed.ones(1, 1024))
+            local used = resident() - before
+            m:to "%s"
+            for _ = 1, 2 do collectgarbage() end
+            print(used, resident() - before, (m(heed.ones(1, 1024)) - want):abs():max():item() < 0.5)
+          ]]):format(dtype))
+        end)
+        assert.equal("", result.err)
+        if result.out:find "no way" then return pending "the system has no /proc" end
+        local used, kept, near = result.out:match "^(%S+)\t(%S+)\t(%S+)"
+        assert.is_true(tonumber(used) > 30, result.out)
+        assert.is_true(tonumber(kept) < 2, result.out)
+        assert.equal("true", near)
+      end)
+    end
+  end
 end)
