@@ -40,7 +40,7 @@ tsan: needs = build test
 tsan: settings = BUILD=$(BUILD)/tsan DEBUG=1 CFLAGS='-O1 -g1 -fno-omit-frame-pointer -fsanitize=thread'
 # OpenBLAS's own threads are not under test.
 tsan: environment = OPENBLAS_NUM_THREADS=1
-TSAN_TESTS := test_parallel test_busy test_limits test_cancel test_steps test_poll test_philox_attention
+TSAN_TESTS := test_parallel test_busy test_limits test_cancel test_steps test_poll test_philox_attention test_many_states
 run-tsan: $(BUILD)/heed $(TSAN_TESTS:%=$(BUILD)/test/%)
 	@for name in $(TSAN_TESTS); do $(BUILD)/test/$$name || exit 1; done
 	@HEED_BUILD=$(BUILD) $(BUILD)/heed tests/run_specs.lua --output=plainTerminal tests/spec/threads_spec.lua

@@ -219,8 +219,8 @@ HEED_API void heed_set_huge_pages(heed_context *ctx, bool wished);
 
 /** Released blocks of 64 KiB and more, up to `bytes` in all, stay with the context for results of the same
  * size; 0 returns them to the allocator. Together with the memory in use they never exceed its peak, nor the
- * memory limit; heed_reset_peak and heed_set_limits return them. The initial value is 256 MiB with malloc and
- * in Lua states with Lua's own allocator, 0 with a host's. */
+ * memory limit; heed_reset_peak and a new limit of memory return them. The initial value is 256 MiB with
+ * malloc and in Lua states with Lua's own allocator, 0 with a host's. */
 HEED_API void heed_set_kept_memory(heed_context *ctx, size_t bytes);
 
 /** What a context uses and runs on; a table in Lua. */
@@ -245,19 +245,38 @@ HEED_API double heed_clock(void);
 
 /* ---- Limits (core/limits.c) ---- */
 
+/* How files are read whose tensors stay in them (safetensors, GGUF, torch.save's). Mapped: pages are read
+ * when they are first used, and cost no memory of their own; but if another program cuts the file short, the
+ * next use of a lost page ends the process (SIGBUS). Copied: the file is read into memory, which
+ * limits.memory counts. */
+typedef enum heed_mapping {
+  HEED_MAP_UNLESS_FINAL, /* mapped; copied while limits.final is set, as untrusted scripts then run */
+  HEED_MAP_ALWAYS,
+  HEED_MAP_NEVER
+} heed_mapping;
+
 /** Limits of a context. Initially there are none; 0 and false mean no limit. */
 typedef struct heed_limits {
-  size_t size;    /* sizeof(heed_limits) */
-  size_t memory;  /* bytes, as heed_memory_in_use counts them. An allocation that would exceed it returns
-                     MEMORY.  It may be set below what is in use. */
-  double seconds; /* for one call of a Lua script, measured from the outermost module or function that the
-                     script calls; then LIMIT. C hosts use heed_set_deadline instead. */
-  int threads;    /* the maximum of heed_set_num_threads; a larger number in use is reduced to it */
-  bool no_files;  /* functions that open files return LIMIT */
-  bool final;     /* heed.limit can only lower the limits, for hosts that run untrusted scripts */
+  size_t size;         /* sizeof(heed_limits) */
+  size_t memory;       /* bytes, as heed_memory_in_use counts them. An allocation that would exceed it returns
+                          MEMORY.  It may be set below what is in use. */
+  double call_seconds; /* for each call of a Lua script ("seconds" in heed.limit), measured from the outermost
+                     module or function that the script calls; then LIMIT. heed_set_deadline bounds calls from
+                     C, and a whole script. */
+  int threads;         /* the maximum of heed_set_num_threads; a larger number in use is reduced to it */
+  bool no_files;       /* functions that open files return LIMIT */
+  bool final;          /* heed.limit can only lower the limits, for hosts that run untrusted scripts */
+  int64_t work; /* units of work for all calls that follow, together; then LIMIT, until it is set anew. A unit
+                   is an element that an operation reads or writes, a multiplication with its addition in
+                   products and attention, a byte of a text or of a file; the same number for a call on every
+                   machine, with any kernels and number of threads. heed_get_limits: the units that are left,
+                   HEED_NO_WORK if there are none. At most 2^53. */
+  heed_mapping map;
 } heed_limits;
+#define HEED_NO_WORK (-1)
 
-/** Errors: ARGUMENT (seconds negative or not finite, threads below 0 or above HEED_MAX_THREADS). */
+/** Errors: ARGUMENT (call_seconds negative or not finite, threads below 0 or above HEED_MAX_THREADS, work
+ * below -1 or above 2^53, map is not a heed_mapping). */
 HEED_CALL heed_set_limits(heed_context *ctx, const heed_limits *limits);
 /** The current limits; out->size must be set. Errors: ARGUMENT. */
 HEED_CALL heed_get_limits(heed_context *ctx, heed_limits *out);
@@ -1715,9 +1734,9 @@ struct lua_State;
  * state's allocator. Available in libheed.a and in the loadable module. */
 HEED_API int luaopen_heed(struct lua_State *L);
 /** The context of a Lua state, for setting limits and cancelling; it is freed with the state. NULL if the
- * library is not open there. Must be called by the thread that uses L. Before calling other functions with
- * this context under a limit of seconds, call heed_set_deadline: the time of the script's last call may be
- * over. */
+ * library is not open there. Must be called by the thread that uses L. Between two scripts, when no Lua
+ * function runs, it also ends the time limit of the script's last call (call_seconds), which calls from C
+ * would meet. */
 HEED_API heed_context *heed_lua_context(struct lua_State *L);
 /** The tensor at an index of the stack; NULL: another value, or a tensor that was released. For the functions
  * of C modules beside heed's own. Raises nothing and allocates nothing. It is valid while it is on the stack

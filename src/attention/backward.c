@@ -217,7 +217,10 @@ static heed_status run_kernels(gradient_run *run) {
   const double work =
       (double)heed__attention_all_rows(p) * (double)p->span * (double)(p->head_size + p->value_size);
   const int workers = work < BACKWARD_WAKING ? 1 : heed__workers(ctx);
-  heed_status status = heed__attention_scan_begin(&run->forward, workers);
+  heed_status status =
+      heed__charge(ctx, function, 3 * heed__attention_products(p)); /* 2 or 3 for each forward */
+  if (status) return status;
+  status = heed__attention_scan_begin(&run->forward, workers);
   if (status) return status;
   if (!heed__attention_scan_run(&run->forward)) return heed__stopped(ctx, function);
   if (run->dq && run->ranges > 1) {

@@ -202,7 +202,11 @@ void heed_kv_cache_free(heed_kv_cache *cache) {
 heed_status heed_kv_cache_clone(const heed_kv_cache *cache, heed_kv_cache **out) {
   HEED__ENTER(heed_kv_cache_context(cache), "clone", out);
   heed_kv_cache *made = NULL;
-  heed_status status = heed__kv_cache_new_like(cache, "clone", &made);
+  double elements = 1;
+  for (int i = 0; i < HEED__KV_PARTS; i++)
+    elements += cache->part[i] != NULL ? (double)cache->part[i]->numel : 0;
+  heed_status status = heed__charge(cache->context, "clone", elements);
+  if (status == HEED_OK) status = heed__kv_cache_new_like(cache, "clone", &made);
   if (status != HEED_OK) return status;
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
     if (!heed__kv_copy_rows(&cache->context->pace, made->part, 0, i, cache->part, 0, i, held_rows(cache, i)))

@@ -246,6 +246,13 @@ static void order_as_query(heed_tensor *out, const heed_tensor *q) {
   }
 }
 
+/* Each token and query head updates or reads the state [dk, dv]. */
+static double state_products(const linear_run *run) {
+  const int64_t *q = run->x[HEED__LINEAR_Q]->shape;
+  return 2.0 * (double)q[0] * (double)q[1] * (double)q[2] * (double)q[3] *
+         (double)run->x[HEED__LINEAR_V]->shape[3];
+}
+
 static heed_status attend_linear(linear_run *run, double scale, heed_tensor **out, heed_tensor **state) {
   heed_context *ctx = run->ctx;
   heed__result y = {0}, last = {0};
@@ -254,6 +261,8 @@ static heed_status attend_linear(linear_run *run, double scale, heed_tensor **ou
   const int64_t *q = run->x[HEED__LINEAR_Q]->shape, *k = run->x[HEED__LINEAR_K]->shape,
                 dv = run->x[HEED__LINEAR_V]->shape[3];
   const int64_t shape[] = {q[0], q[1], q[2], dv}, sizes[] = {k[0], k[1], k[3], dv};
+  status = heed__charge(ctx, run->function, state_products(run));
+  if (status) return status;
   status = heed__result_begin(ctx, run->function, &y, out, HEED_FLOAT32, 4, shape, false, HEED__LINEAR_INPUTS,
                               run->x);
   if (!status)

@@ -10,6 +10,8 @@
  * their number may be large. */
 static heed_status new_mask(heed_context *ctx, const char *function, heed__mask_kind kind, int64_t words,
                             heed_mask **out, int64_t **at) {
+  const heed_status charged = heed__charge(ctx, function, (double)words);
+  if (charged) return charged;
   heed_mask *m = heed__allocate(ctx, sizeof *m);
   if (m == NULL) return heed__fail_memory(ctx, function, sizeof *m);
   const int64_t all = words + 2;

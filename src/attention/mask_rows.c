@@ -223,7 +223,7 @@ static heed_status visit_mask(const heed_mask *m, const char *function, const he
   heed__mask_set_buffers(&buffers, words, heed__max(most, 1));
   heed__mask_window(m, &left, &right);
   for (int d = 0; d < ndim; d++) items *= shape[d];
-  heed_status status = HEED_OK;
+  heed_status status = heed__charge(ctx, function, (double)items * (double)call->l);
   for (int64_t item = 0; item < items && !status; item++) {
     int64_t rest = item;
     for (int d = ndim - 1; d >= 0; d--) {

@@ -299,6 +299,24 @@ static heed_status begin_decode(heed__attention_plan *p, heed__attention_scratch
   return HEED_OK;
 }
 
+/* The keys that a query with `keys` keys sees through the window. */
+static double keys_in_window(const heed__attention_plan *p, int64_t keys) {
+  if (p->window_left == INT64_MAX || p->window_right == INT64_MAX) return (double)keys;
+  const double width = (double)p->window_left + (double)p->window_right + 1;
+  return width < (double)keys ? width : (double)keys;
+}
+
+double heed__attention_products(const heed__attention_plan *p) {
+  double pairs = (double)heed__attention_all_rows(p) * keys_in_window(p, p->span);
+  if (p->items != NULL) {
+    pairs = 0;
+    for (int64_t i = 0; i < p->item_count; i++)
+      pairs += (double)p->items[i].query_length * keys_in_window(p, p->items[i].key_length);
+    pairs *= (double)p->query_heads;
+  }
+  return pairs * (double)(p->head_size + p->value_size);
+}
+
 /* Enough units of items to make the cost of a task small, but TASKS tasks for each worker. */
 static int64_t units_of_task(const heed__attention_plan *p, int64_t workers) {
   double work = 0;
@@ -384,6 +402,8 @@ heed_status heed__attention_plan_begin(heed_context *ctx, heed__attention_plan *
   p->operands = operands;
   p->empty = true;
   heed_status status = heed__attention_check(p);
+  if (status) goto failed;
+  status = heed__charge(ctx, operands->function, heed__attention_products(p));
   if (status) goto failed;
   const int64_t packed[] = {p->query_heads, operands->q->shape[operands->q->ndim - 2], p->value_size};
   status = heed__result_begin(

@@ -70,6 +70,10 @@ static inline int64_t heed__attention_all_rows(const heed__attention_plan *p) {
   return (p->packed ? p->query_heads : p->heads) * p->query_length;
 }
 
+/** The multiplications of the plan's scores and output: of all pairs of a query and a key that the sizes and
+ * the window admit, also where another mask hides the key. (plan.c) */
+double heed__attention_products(const heed__attention_plan *p);
+
 /** Sets p->task, and the strides of the operands over heads. (strides.c) */
 void heed__attention_set_strides(heed__attention_plan *p);
 /** Sets the intervals. (strides.c) */

@@ -360,6 +360,8 @@ static heed_status rotate(heed_context *ctx, const char *function, const heed_te
   heed__walk w;
   heed_status status = HEED_OK;
   if (x->numel > 0) { /* or else there may be more positions than memory could hold rows for */
+    status = heed__charge(ctx, function, (double)t->count * 2 * (double)t->pairs);
+    if (status != HEED_OK) return status;
     const size_t table_bytes = heed__array_bytes((uint64_t)(t->count * 2 * t->pairs), sizeof(float));
     const size_t bytes = heed__array_bytes((uint64_t)t->pairs, (1 + 2 * rows) * sizeof(double)) + table_bytes;
     scratch = heed__allocate(ctx, bytes);

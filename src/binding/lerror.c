@@ -312,7 +312,12 @@ int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *
 
 /* ---- Cancellation checks ---- */
 
+/* Units of work (heed_limits.work) of what a loop of the binding or of heed's Lua files does between two
+ * checks. */
+enum { CHECK_UNITS = 64 };
+
 void lheed_check_cancel_of(lua_State *L, heed_context *ctx, const char *function) {
+  if (ctx->limits.work != 0) LHEED_TRY(L, heed__charge(ctx, function, CHECK_UNITS));
   if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
 }
 
@@ -320,8 +325,8 @@ void lheed_check_cancel(lua_State *L, const char *function) {
   const lheed_state *S = lheed_find(L);
   if (!S) luaL_error(L, "this Lua state has closed heed");
   heed_context *ctx = S->context;
-  if (!heed__is_due(&ctx->pace)) return;
-  if (ctx->call_end > 0 && !lheed_is_in_call(L)) heed__start_call(ctx);
+  if (ctx->limits.work == 0 && !heed__is_due(&ctx->pace)) return;
+  if (ctx->call_end > 0 && heed__is_due(&ctx->pace) && !lheed_is_in_call(L)) heed__start_call(ctx);
   lheed_check_cancel_of(L, ctx, function);
 }
 

@@ -23,7 +23,7 @@ void lheed_require(lua_State *L, const char *name) {
 lheed_state *lheed_get(lua_State *L) {
   lheed_state *S = lheed_running(L);
   if (!S) luaL_error(L, "this Lua state has closed heed");
-  if (S->context->limits.seconds > 0) lheed_start_call(L, S);
+  if (S->context->limits.call_seconds > 0) lheed_start_call(L, S);
   return S;
 }
 
@@ -40,7 +40,10 @@ lheed_state *lheed_find(lua_State *L) {
 
 heed_context *heed_lua_context(lua_State *L) {
   lheed_state *S = L != NULL ? lheed_find(L) : NULL;
-  return S != NULL ? S->context : NULL;
+  lua_Debug unused;
+  if (S == NULL || S->context == NULL) return NULL;
+  if (!lua_getstack(L, 0, &unused)) heed__end_call(S->context);
+  return S->context;
 }
 
 static int state_gc(lua_State *L) {
@@ -233,7 +236,7 @@ bool lheed_is_transparent(lua_State *L, const char *source, lua_CFunction functi
 /* Calls upvalue 1; upvalue 2 is the state. */
 static int call_frame(lua_State *L) {
   lheed_state *S = lheed_state_at(L, lua_upvalueindex(2));
-  if (S && S->context && S->context->limits.seconds > 0) lheed_start_call(L, S);
+  if (S && S->context && S->context->limits.call_seconds > 0) lheed_start_call(L, S);
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_insert(L, 1);
   return lheed_call_all(L);
@@ -241,9 +244,9 @@ static int call_frame(lua_State *L) {
 
 /* core.frame(f, yields): f as a C function, for heed's own Lua files. A Lua function that is called last in
  * another, `return m(x)`, replaces that one on the stack, so that an error could not show its line; a C
- * function does not. All that f calls counts as one call for limits.seconds. Where coroutines cannot yield
- * through a C function (5.1, LuaJIT) and f calls a script's code, which may yield (`yields`), the result is f
- * itself. */
+ * function does not. All that f calls counts as one call for limits.call_seconds. Where coroutines cannot
+ * yield through a C function (5.1, LuaJIT) and f calls a script's code, which may yield (`yields`), the
+ * result is f itself. */
 static int new_frame(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 2);

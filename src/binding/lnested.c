@@ -13,7 +13,7 @@ typedef struct nested_reader {
   const char *function, *argument; /* for messages */
   int value;                       /* the stack slot of the tables */
   bool whole;                      /* leaves must be integers */
-  int64_t read;                    /* leaves and tables so far */
+  int64_t read, charged;           /* leaves and tables so far, and those in charged work */
   int tables;                      /* dimensions that are tables; the others are those of the leaves */
   int ndim;
   int64_t shape[HEED_MAX_DIMS];
@@ -153,9 +153,18 @@ static void find_shape(nested_reader *r) {
   lua_pop(L, 1);
 }
 
-/* A cancellation check that is due. */
-static void stop_nested(lua_State *L, heed_context *ctx, const char *function) {
-  LHEED_TRY(L, heed__stopped(ctx, function));
+/* Charges the values from the last ones charged up to `count`, and makes a cancellation check. */
+static void check_values(lua_State *L, heed_context *ctx, const char *function, int64_t count,
+                         int64_t *charged) {
+  LHEED_TRY(L, heed__charge(ctx, function, (double)(count - *charged)));
+  *charged = count;
+  if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
+}
+
+/* Counts a value, with a check once in 2^14. */
+static inline void count_value(lua_State *L, heed_context *ctx, const char *function, int64_t *count,
+                               int64_t *charged) {
+  if ((++*count & 0x3fff) == 0) check_values(L, ctx, function, *count, charged);
 }
 
 /* Raises unless a leaf of indices is an integer, an int64 tensor, or, in a mask, true, false or a bool
@@ -201,13 +210,14 @@ static void read_leaf(nested_reader *r, int idx, int64_t offset) {
     view.shape[i] = r->shape[r->tables + i];
     view.stride[i] = r->out->stride[r->tables + i];
   }
-  if (!heed__copy_elements(&view, tensor)) stop_nested(r->L, r->ctx, r->function);
+  LHEED_TRY(r->L, heed__charge(r->ctx, r->function, (double)tensor->numel));
+  if (!heed__copy_elements(&view, tensor)) LHEED_TRY(r->L, heed__stopped(r->ctx, r->function));
 }
 
 /* Reads the value at idx into the elements from `offset` on. At most HEED_MAX_DIMS deep. */
 static void read_nested(nested_reader *r, int idx, int64_t offset) {
   lua_State *L = r->L;
-  if (heed__is_due_at(&r->ctx->pace, r->read++)) stop_nested(L, r->ctx, r->function);
+  count_value(L, r->ctx, r->function, &r->read, &r->charged);
   if (r->depth == r->tables) {
     read_leaf(r, idx, offset);
     return;
@@ -261,6 +271,7 @@ static int tensor(lua_State *L) {
     r.out = *out;
     r.depth = 0;
     read_nested(&r, 1, 0);
+    check_values(L, ctx, "tensor", r.read, &r.charged);
     if (chosen || r.common == dtype) return lheed_return_leaf(L, lheed_opt_leaf(L, 3, "tensor", dtype));
     lua_pop(L, 1);
   }
@@ -277,6 +288,7 @@ heed_dtype lheed_nested_indices(lua_State *L, int idx, const char *function, con
   r.out = *out;
   r.depth = 0;
   read_nested(&r, idx, 0);
+  check_values(L, ctx, function, r.read, &r.charged);
   return dtype;
 }
 
@@ -287,9 +299,12 @@ heed_dtype lheed_nested_indices(lua_State *L, int idx, const char *function, con
  * instead of 88; so does 2^21. */
 #define MOST_PREPARED ((int64_t)1 << 19)
 
-static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data, int64_t *pushed) {
-  heed_context *ctx = x->storage->context;
-  if (heed__is_due_at(&ctx->pace, (*pushed)++)) stop_nested(L, ctx, "tolist");
+typedef struct pushed_values {
+  int64_t count, charged;
+} pushed_values;
+
+static void push_list(lua_State *L, const heed_tensor *x, int d, const char *data, pushed_values *pushed) {
+  count_value(L, x->storage->context, "tolist", &pushed->count, &pushed->charged);
   if (d == x->ndim) {
     lheed_push_scalar(L, heed__load(x->dtype, data));
     return;
@@ -310,8 +325,9 @@ static int tolist(lua_State *L) {
   heed_tensor **held = lheed_push_tensor(L); /* creating tables may run finalizers, which may release x */
   lheed_check_elements(L, "tolist", "x", lheed_tensor(L, 1, "tolist", "x"));
   LHEED_TRY(L, heed__tensor_from_view(ctx, "tolist", lheed_tensor(L, 1, "tolist", "x"), held));
-  int64_t pushed = 0;
+  pushed_values pushed = {0, 0};
   push_list(L, *held, 0, (*held)->data, &pushed);
+  check_values(L, ctx, "tolist", pushed.count, &pushed.charged);
   return 1;
 }
 

@@ -381,6 +381,7 @@ static int to_string(lua_State *L) {
   const size_t width = heed__element_bytes(dtype); /* blocks are little-endian everywhere */
   if (!is_little_endian() && !heed__is_blocked(dtype))
     reverse_each((*row_major)->data, (*row_major)->numel, width);
+  LHEED_TRY(L, heed__charge(ctx, "to_string", (double)heed__row_bytes(dtype, (*row_major)->numel)));
   lheed_check_cancel_of(L, ctx, "to_string");
   lua_pushlstring(L, (*row_major)->data, (size_t)heed__row_bytes(dtype, (*row_major)->numel));
   return 1;
@@ -404,6 +405,7 @@ static int from_string(lua_State *L) {
                        heed__shape_text(text, ndim, shape), heed_dtype_name(dtype));
   }
   heed_tensor **out = lheed_push_tensor(L);
+  LHEED_TRY(L, heed__charge(ctx, "from_string", (double)bytes));
   LHEED_TRY(L, heed__tensor_new(ctx, "from_string", dtype, ndim, shape, out));
   for (size_t i = 0; i < bytes; i += READ_AT_ONCE) {
     memcpy((*out)->data + i, data + i, bytes - i < READ_AT_ONCE ? bytes - i : READ_AT_ONCE);

@@ -18,13 +18,31 @@ void heed_clear_cancel(heed_context *ctx) {
 void heed__set_slice(heed_context *ctx, double end) {
   if (ctx->deadline > 0 && ctx->deadline < end) end = ctx->deadline;
   if (ctx->call_end > 0 && ctx->call_end < end) end = ctx->call_end;
+  if (ctx->overspent) end = 0; /* every check is due */
   ctx->pace.timed = end < INFINITY;
   ctx->pace.until = end;
 }
 
 void heed__start_call(heed_context *ctx) {
-  ctx->call_end = heed_clock() + ctx->limits.seconds;
+  ctx->call_end = heed_clock() + ctx->limits.call_seconds;
   heed__set_slice(ctx, INFINITY);
+}
+
+void heed__end_call(heed_context *ctx) {
+  if (ctx->call_end == 0) return;
+  ctx->call_end = 0;
+  heed__set_slice(ctx, INFINITY);
+}
+
+heed_status heed__charge_limited(heed_context *ctx, const char *function, double units) {
+  const double left = (double)heed__max(ctx->limits.work, 0);
+  ctx->limits.work = units < left ? ctx->limits.work - (int64_t)units : HEED_NO_WORK;
+  if (units <= left) return HEED_OK;
+  ctx->overspent = true;
+  ctx->work_needed = units;
+  ctx->work_left = left;
+  heed__set_slice(ctx, INFINITY);
+  return ctx->pace.held ? HEED_OK : heed__stopped(ctx, function);
 }
 
 heed_status heed_set_deadline(heed_context *ctx, double seconds) {
@@ -40,13 +58,22 @@ heed_status heed_set_deadline(heed_context *ctx, double seconds) {
   return HEED_OK;
 }
 
+static const char *whole(char text[HEED__NUMBER_TEXT], double units) {
+  heed__write_number(text, HEED__NUMBER_TEXT, 'g', 16, units);
+  return text;
+}
+
 heed_status heed__stopped(heed_context *ctx, const char *function) {
+  char needed[HEED__NUMBER_TEXT], were_left[HEED__NUMBER_TEXT];
   if (atomic_exchange_explicit(&ctx->pace.cancelled, false, memory_order_relaxed))
     return heed__fail(ctx, HEED_CANCELLED, "%s: cancelled by heed_cancel", function);
+  if (ctx->overspent)
+    return heed__fail(ctx, HEED_LIMIT, "%s: work limit exceeded: %s units were needed and %s were left",
+                      function, whole(needed, ctx->work_needed), whole(were_left, ctx->work_left));
   const double now = heed_clock();
   if (ctx->call_end > 0 && now >= ctx->call_end)
     return heed__fail(ctx, HEED_LIMIT, "%s: time limit exceeded: %s s since the call began", function,
-                      HEED__G(ctx->limits.seconds));
+                      HEED__G(ctx->limits.call_seconds));
   if (ctx->deadline > 0 && now >= ctx->deadline)
     return heed__fail(ctx, HEED_LIMIT, "%s: time limit exceeded: %s s since the deadline was set", function,
                       HEED__G(ctx->deadline_seconds));

@@ -123,8 +123,14 @@ heed_status heed__stopped(heed_context *ctx, const char *function);
  * slice. For resumable tasks alone: other operations would take an incomplete result for complete. */
 void heed__set_slice(heed_context *ctx, double end);
 
-/** Starts the time limit (limits.seconds) of a script's call. */
+/** Starts the time limit (limits.call_seconds) of a script's call. */
 void heed__start_call(heed_context *ctx);
+/** Ends it, for calls from C that follow. */
+void heed__end_call(heed_context *ctx);
+
+/** heed__charge under a limit of work. */
+HEED_MUST_USE
+heed_status heed__charge_limited(heed_context *ctx, const char *function, double units);
 
 /* What heed_set_poll set. Only the thread of the running call reads and writes `next` and `runs`. */
 typedef struct heed__poll {
@@ -141,6 +147,8 @@ typedef struct heed__poll {
  */
 HEED_MUST_USE
 heed_status heed__check_files(heed_context *ctx, const char *where);
+/** Whether files are mapped; else they are copied. */
+bool heed__maps_files(const heed_limits *limits);
 
 /* ---- Context ---- */
 
@@ -222,14 +230,26 @@ struct heed_context {
   _Atomic(uintptr_t) inside; /* the thread that is in a call (enter.c); 0: none */
   int depth;                 /* of its nested calls */
 #endif
-  double call_end; /* time limit of the current or last script's call (limits.seconds); 0: none */
+  double call_end; /* time limit of the current or last script's call (limits.call_seconds); 0: none */
   heed_limits limits;
+  bool overspent; /* limits.work is exceeded: by a call that needed work_needed when work_left were left */
+  double work_needed, work_left;
   bool refused;           /* the last allocation that failed exceeded the memory limit */
   size_t refused_at;      /* bytes in use at that time */
   heed_log_function *log; /* NULL: none */
   void *log_user;
   char message[HEED__MESSAGE];
 };
+
+/** Takes units of work (heed_limits.work) off the budget. If fewer are left it returns LIMIT, and so do all
+ * cancellation checks from then on. For the beginning of an operation, where its size is known and nothing
+ * depends on the kernels or on the number of threads yet, and for loops on the caller's thread. Not for
+ * tasks.
+ */
+HEED_MUST_USE
+static inline heed_status heed__charge(heed_context *ctx, const char *function, double units) {
+  return ctx->limits.work != 0 ? heed__charge_limited(ctx, function, units) : HEED_OK;
+}
 
 /** Frees the context with all of its blocks, even those still held. (alloc.c) */
 void heed__context_destroy(heed_context *ctx);

@@ -314,7 +314,9 @@ static bool is_named(int fd, const char *path) {
 }
 
 bool heed__system_remove_abandoned(const char *path) {
-  const int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+  int fd;
+  do fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+  while (fd < 0 && errno == EINTR);
   if (fd < 0) return errno != ENOENT;
   if (lock(fd) && is_named(fd, path)) unlink(path);
   close(fd);

@@ -186,6 +186,23 @@ static heed_status pass_on(backward_run *run, heed__node *node, int i, heed_tens
 
 #define FEW_INPUTS 8
 
+/* The elements that the gradient of a node reads. Products and attention charge their multiplications
+ * besides.
+ */
+static double node_elements(const heed__node *node) {
+  double units = 1;
+  for (int i = 0; i < node->outputs; i++) {
+    if (node->pending[i] != NULL) units += (double)node->pending[i]->numel;
+  }
+  for (int i = 0; i < node->saved_count; i++) {
+    const heed__saved *x = &node->saved[i];
+    double elements = x->storage != NULL;
+    for (int d = 0; d < x->ndim; d++) elements *= (double)x->dims[d];
+    units += elements;
+  }
+  return units;
+}
+
 heed_status heed__pass_through(backward_run *run, heed__node *node) {
   heed_context *ctx = run->ctx;
   heed_status status = HEED_OK;
@@ -196,6 +213,7 @@ heed_status heed__pass_through(backward_run *run, heed__node *node) {
   }
   if (status || !any) return status;
   status = check_saved(ctx, node);
+  if (status == HEED_OK) status = heed__charge(ctx, "backward", node_elements(node));
   if (status) return status;
   heed_tensor *few[FEW_INPUTS] = {NULL}, **dx = few;
   if (node->inputs > FEW_INPUTS) {

@@ -62,8 +62,10 @@ static heed_status total_norm(heed_context *ctx, const char *function, int64_t c
   }
   norm_run run = {.kernels = heed__kernels_of(ctx), .x = x, .p = p, .part = part};
   heed__block_task task = {.blocks = &blocks, .x = x, .work = norm_of_block, .user = &run};
-  heed_status status = HEED_OK;
-  if (!heed__blocks_run(ctx, &task, false)) status = heed__stopped(ctx, function);
+  double elements = 1;
+  for (int64_t i = 0; i < count; i++) elements += (double)x[i]->numel;
+  heed_status status = heed__charge(ctx, function, elements);
+  if (status == HEED_OK && !heed__blocks_run(ctx, &task, false)) status = heed__stopped(ctx, function);
   if (status == HEED_OK) {
     double sum = 0;
     for (int64_t i = 0; i < first[count]; i++) sum = isnan(sum) ? sum : add_norms(&run, sum, part[i]);
@@ -194,7 +196,10 @@ static heed_status clip(heed_context *ctx, const char *function, int64_t count, 
   const size_t bytes = heed__array_bytes((uint64_t)used + 1, sizeof(int64_t));
   int64_t *first = heed__allocate(ctx, bytes);
   if (first == NULL) return heed__fail_memory(ctx, function, bytes);
-  if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
+  double elements = 1;
+  for (int64_t i = 0; i < used; i++) elements += (double)list[i]->numel;
+  status = heed__charge(ctx, function, elements);
+  if (status == HEED_OK && heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
   if (status == HEED_OK) {
     for (int64_t i = 0; i < used; i++) {
       heed__storage *storage = list[i]->storage;

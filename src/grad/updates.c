@@ -241,7 +241,10 @@ heed_status heed__updates_run(heed_context *ctx, const char *function, int64_t c
                       " are the same tensor; each must be listed once",
                       function, first, second);
   }
-  if (heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
+  double elements = 1;
+  for (int64_t i = 0; i < count; i++) elements += (double)updates[i].x->numel;
+  status = heed__charge(ctx, function, elements);
+  if (status == HEED_OK && heed__is_due(&ctx->pace)) status = heed__stopped(ctx, function);
   if (status == HEED_OK) {
     for (int64_t i = 0; i < count; i++) {
       x[i] = updates[i].x;

@@ -85,6 +85,7 @@ void heed_archive_free(heed_archive *archive) {
   for (int64_t i = 0; i < archive->count; i++) {
     heed_tensor_free(archive->entries[i].tensor);
     heed__release(ctx, archive->entries[i].refusal);
+    heed__mapped_part_release(archive->entries[i].opened);
     heed__file_map_release(archive->entries[i].map);
   }
   heed__release(ctx, archive->entries);

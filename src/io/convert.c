@@ -135,14 +135,48 @@ bool heed__stored_convert(const heed__stored *f, bool reversed, const char *p, i
 
 /* ---- Tensors of a mapped file ---- */
 
+#define FORGOTTEN_FROM ((size_t)1 << 16) /* bytes of a part whose pages are given back with its last tensor */
+
 static void release_map(void *user, void *data) {
   (void)data;
   heed__file_map_release(user);
 }
 
+void heed__mapped_part_release(heed__mapped_part *part) {
+  if (part == NULL || --part->references > 0) return;
+  heed_context *ctx = part->map->ctx;
+  heed__file_map_release(part->map);
+  heed__release(ctx, part);
+}
+
+/* A model's small tensors keep the whole file mapped after its weights were converted; the pages of these would
+ * count as the process's memory until the system takes them. */
+static void release_part(void *user, void *data) {
+  heed__mapped_part *part = user;
+  (void)data;
+  if (--part->tensors == 0 && part->apart && !part->map->copied && part->bytes >= FORGOTTEN_FROM)
+    heed__system_forget(part->data, part->bytes);
+  heed__mapped_part_release(part);
+}
+
+static heed_status open_part(heed_context *ctx, heed__entry *entry, int64_t numel) {
+  if (entry->opened != NULL) return HEED_OK;
+  heed__mapped_part *part = heed__allocate(ctx, sizeof(*part));
+  if (part == NULL) return heed__fail_memory(ctx, "load", sizeof(*part));
+  *part = (heed__mapped_part){.map = entry->map,
+                              .data = entry->data,
+                              .bytes = (size_t)heed__row_bytes(entry->stored->dtype, numel),
+                              .apart = entry->apart,
+                              .references = 1};
+  entry->map->references++;
+  entry->opened = part;
+  return HEED_OK;
+}
+
 void heed__tensor_forget(const heed_tensor *x) {
   const heed__storage *storage = x->storage;
-  if (storage->release == release_map && storage->version == 0)
+  if (storage->release == release_part && storage->version == 0 &&
+      !((const heed__mapped_part *)storage->user)->map->copied)
     heed__system_forget(storage->data, storage->bytes);
 }
 
@@ -218,7 +252,7 @@ void heed__entry_text(const heed__entry *entry, char *out, size_t capacity) {
            heed__shape_text(shape, entry->ndim, entry->shape), stored_text(entry->stored));
 }
 
-heed_status heed__entry_open(const heed_archive *archive, const heed__entry *entry, heed_tensor **out) {
+heed_status heed__entry_open(const heed_archive *archive, heed__entry *entry, heed_tensor **out) {
   heed_context *ctx = archive->ctx;
   const heed__stored *f = entry->stored;
   char problem[160];
@@ -236,12 +270,17 @@ heed_status heed__entry_open(const heed_archive *archive, const heed__entry *ent
   const int64_t numel = heed__numel(entry->ndim, entry->shape, each);
   if (numel < 0) return fail_entry(archive, entry, HEED_FILE, "it is larger than the address space");
   if (numel > 0 && heed__entry_is_mapped(entry)) {
-    entry->map->references++;
-    status = heed_tensor_from_memory(ctx, f->dtype, entry->ndim, entry->shape, entry->data, release_map,
-                                     entry->map, out);
-    if (status != HEED_OK) entry->map->references--;
+    status = open_part(ctx, entry, numel);
+    if (status == HEED_OK)
+      status = heed_tensor_from_memory(ctx, f->dtype, entry->ndim, entry->shape, entry->data, release_part,
+                                       entry->opened, out);
+    if (status == HEED_OK) {
+      entry->opened->references++;
+      entry->opened->tensors++;
+    }
   } else {
     status = heed__tensor_new(ctx, "load", f->dtype, entry->ndim, entry->shape, out);
+    if (status == HEED_OK) status = heed__charge(ctx, "load", (double)numel);
     if (status == HEED_OK && numel > 0) status = copy_entry_elements(archive, entry, *out);
     if (status != HEED_OK) {
       heed_tensor_free(*out);

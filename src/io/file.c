@@ -99,6 +99,8 @@ heed_status heed__file_open(const heed__where *where, const char *path, heed__fi
 heed_status heed__file_read(const heed__where *where, heed__file file, int64_t offset, void *out,
                             size_t bytes) {
   char *p = out;
+  const heed_status charged = heed__charge(where->ctx, "load", (double)bytes);
+  if (charged != HEED_OK) return charged;
   while (bytes > 0) {
     size_t n;
     if (heed__is_due(&where->ctx->pace)) {
@@ -140,13 +142,33 @@ heed_status heed__load_bytes(heed_context *ctx, const char *path, heed_tensor **
 
 static void unmap(heed__external *external) {
   heed__file_map *map = (heed__file_map *)external;
-  heed__system_unmap(map->data, map->size);
+  if (map->copied) {
+    heed__release(map->ctx, map->data);
+  } else {
+    heed__system_unmap(map->data, map->size);
+  }
+}
+
+/* The contents of a file: mapped, or copied if the limits do not allow that. */
+static heed_status take_contents(const heed__where *where, heed__file file, heed__file_map *map) {
+  heed_context *ctx = where->ctx;
+  if (!heed__maps_files(&ctx->limits)) {
+    map->data = heed__allocate(ctx, map->size);
+    if (map->data == NULL) return heed__fail_memory(ctx, "load", map->size);
+    const heed_status status = heed__file_read(where, file, 0, map->data, map->size);
+    if (status != HEED_OK) heed__release(ctx, map->data);
+    map->copied = true;
+    return status;
+  }
+  const heed_status status = heed__charge(ctx, "load", (double)map->size);
+  if (status != HEED_OK) return status;
+  const int error = heed__system_map(file, map->size, &map->data);
+  return error != 0 ? heed__fail_system(where, "cannot be mapped", error) : HEED_OK;
 }
 
 heed_status heed__file_map_open(const heed__where *where, const char *path, heed__file_map **out) {
   heed__file file = HEED__NO_FILE;
   int64_t size;
-  char *data;
   heed__file_map *map = NULL;
   heed_status status = heed__is_due(&where->ctx->pace) ? heed__stopped(where->ctx, "load") : HEED_OK;
   if (status == HEED_OK) status = heed__file_open(where, path, &file, &size);
@@ -164,12 +186,9 @@ heed_status heed__file_map_open(const heed__where *where, const char *path, heed
     status = heed__fail_memory(where->ctx, "load", sizeof(*map));
     goto done;
   }
-  const int error = heed__system_map(file, (size_t)size, &data);
-  if (error != 0) {
-    status = heed__fail_system(where, "cannot be mapped", error);
-    goto done;
-  }
-  *map = (heed__file_map){.ctx = where->ctx, .references = 1, .data = data, .size = (size_t)size};
+  *map = (heed__file_map){.ctx = where->ctx, .references = 1, .size = (size_t)size};
+  status = take_contents(where, file, map);
+  if (status != HEED_OK) goto done;
   heed__external_add(where->ctx, &map->external, unmap);
   *out = map;
   map = NULL;

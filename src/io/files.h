@@ -48,14 +48,16 @@ heed_status heed__check_load(heed_context *ctx, const void *result);
 HEED_MUST_USE
 heed_status heed__load_archive(heed_context *ctx, const char *function, const char *path, heed_archive **out);
 
-/* A file mapped into memory: pages are read when they are first used, changes stay in memory. Counted: the
- * archive and each tensor on it hold a reference. */
+/* A file mapped into memory: pages are read when they are first used, changes stay in memory. Where
+ * the limits do not allow mapping, a copy of the file. Counted: the archive and each tensor on it hold a
+ * reference. */
 typedef struct heed__file_map {
   heed__external external;
   heed_context *ctx;
   int64_t references;
   char *data;
   size_t size;
+  bool copied;
 } heed__file_map;
 /** Errors: FILE (an empty file, too), MEMORY, CANCELLED, LIMIT. */
 HEED_MUST_USE
@@ -186,6 +188,17 @@ typedef struct heed__gguf_entry {
   heed_gguf_value value;
 } heed__gguf_entry;
 
+/* The part of a mapped file that an entry's tensors have as their elements. */
+typedef struct heed__mapped_part {
+  heed__file_map *map; /* one reference */
+  char *data;
+  size_t bytes;
+  bool apart;
+  int64_t references, tensors; /* of the entry and the tensors; of the tensors alone */
+} heed__mapped_part;
+/** NULL is allowed. (convert.c) */
+void heed__mapped_part_release(heed__mapped_part *part);
+
 /* A loaded tensor, elements in a mapped file, of which heed__entry_open makes a tensor, or a reason why there
  * is none. */
 typedef struct heed__entry {
@@ -199,6 +212,8 @@ typedef struct heed__entry {
   const int64_t *stride; /* in elements; NULL: contiguous */
   heed__file_map *map;   /* one reference */
   char *data;
+  bool apart;                /* no other entry has these bytes */
+  heed__mapped_part *opened; /* one reference; NULL: no tensor was made of it yet */
 } heed__entry;
 
 typedef struct heed__name {
@@ -245,7 +260,7 @@ bool heed__entry_is_mapped(const heed__entry *entry);
 /** A new tensor of an entry. Errors: DTYPE (heed lacks the entry's), FILE (a number does not fit), MEMORY,
  * LIMIT, CANCELLED. (convert.c) */
 HEED_MUST_USE
-heed_status heed__entry_open(const heed_archive *archive, const heed__entry *entry, heed_tensor **out);
+heed_status heed__entry_open(const heed_archive *archive, heed__entry *entry, heed_tensor **out);
 /** "a tensor of shape [2] and dtype float64 in the file". (convert.c) */
 void heed__entry_text(const heed__entry *entry, char *out, size_t capacity);
 

@@ -286,6 +286,7 @@ static heed_status fill_tensors(gguf_reader *r) {
     entry->data = r->map->data + first + spans[i].begin;
     entry->reversed = !heed__is_little_endian();
     entry->map = r->map;
+    entry->apart = true; /* check_spans refuses overlaps */
     r->map->references++;
   }
   heed__release(ctx, spans);

@@ -234,6 +234,7 @@ static heed_status fill_archive(const heed__where *where, const heed__json *root
     entry->data = map->data + first + extents[i].begin;
     entry->reversed = !heed__is_little_endian();
     entry->map = map;
+    entry->apart = true; /* their extents are checked to follow each other */
     map->references++;
     i++;
   }

@@ -72,6 +72,8 @@ size_t heed__text_step(const char *text, size_t size) {
 heed_status heed__text_check_in_steps(heed_context *ctx, const char *function, const char *text, size_t size,
                                       size_t *invalid) {
   *invalid = 0;
+  const heed_status charged = heed__charge(ctx, function, (double)size);
+  if (charged != HEED_OK) return charged;
   for (size_t at = 0, step; at < size; at += step) {
     step = heed__text_step(text + at, size - at);
     const size_t found = heed__text_check(text + at, step);

@@ -90,6 +90,8 @@ heed_status heed__writer_begin(heed__writer *w, heed_context *ctx, const char *p
 }
 
 static heed_status write_all(heed__writer *w, const char *data, size_t bytes) {
+  const heed_status charged = heed__charge(w->where.ctx, "save", (double)bytes);
+  if (charged != HEED_OK) return charged;
   while (bytes > 0) {
     size_t n;
     const heed_status status = check_writer(w);

@@ -87,6 +87,8 @@ static heed_status convolve(heed_context *ctx, const char *function, const heed_
                                       .past_step = past ? (ptrdiff_t)past->stride[2] : 0,
                                       .taps = weight->shape[weight->ndim - 1],
                                       .silu = silu};
+  const heed_status charged = heed__charge(ctx, function, (double)x->numel * (double)job.task.taps);
+  if (charged) return charged;
   const int64_t most = heed__max(1, CONV_PIECE / job.task.taps);
   const bool is_across = channels > 1 && job.task.x_channel == 1; /* long runs of what is contiguous */
   job.channels = is_across ? heed__min(channels, heed__min(CONV_RUN, most)) : 1;

@@ -160,6 +160,7 @@ heed_status heed__copy(heed_context *ctx, const char *function, heed_tensor *dst
     goto done;
   }
   status = heed__check_target(ctx, function, dst);
+  if (status == HEED_OK) status = heed__charge(ctx, function, 2 * (double)dst->numel + 1);
   if (status) goto done;
   status = heed__copy_if_overlapping(ctx, function, dst, &src, &made);
   if (status == HEED_OK) status = heed__written(ctx, function, dst);
@@ -185,7 +186,8 @@ heed_status heed__fill(heed_context *ctx, const char *function, heed_tensor *dst
 
 heed_status heed_fill(heed_context *ctx, heed_tensor *dst, heed_scalar value) {
   HEED__ENTER(ctx, "fill_", dst, value);
-  heed_status status = heed__check_writable(ctx, "fill_", dst);
+  heed_status status = heed__charge(ctx, "fill_", (double)dst->numel + 1);
+  if (status == HEED_OK) status = heed__check_writable(ctx, "fill_", dst);
   if (status == HEED_OK) status = heed__fill(ctx, "fill_", dst, value);
   return heed__recorded(ctx, status, HEED__OP_fill, 0, NULL, NULL, 0, &dst);
 }

@@ -22,6 +22,8 @@ heed_status heed__check_indices(heed_context *ctx, const char *function, const c
                                 const heed_tensor *index, int dim, int64_t size) {
   heed__walk w;
   int64_t done = 0;
+  const heed_status charged = heed__charge(ctx, function, (double)index->numel);
+  if (charged != HEED_OK) return charged;
   for (bool more = heed__walk_begin(&w, index->ndim, index->shape, 1, &index); more;
        more = heed__walk_next(&w)) {
     const int64_t *row = (const int64_t *)w.data[0];
@@ -48,6 +50,8 @@ heed_status heed__as_indices(heed_context *ctx, const char *function, const char
   if (x->dtype != HEED_FLOAT32)
     return heed__fail(ctx, HEED_DTYPE, "%s: %s is %s; it must be int64, or float32 with whole values",
                       function, argument, heed_dtype_name(x->dtype));
+  const heed_status charged = heed__charge(ctx, function, (double)x->numel);
+  if (charged != HEED_OK) return charged;
   for (bool more = heed__walk_begin(&w, x->ndim, x->shape, 1, &x); more; more = heed__walk_next(&w)) {
     const float *row = (const float *)(const void *)w.data[0];
     for (int64_t i = 0; i < w.count; i++, done++) {

@@ -301,6 +301,8 @@ heed_status heed__linear_begin(heed_context *ctx, heed__linear_work *l, const ch
   int64_t shape[HEED_MAX_DIMS];
   for (int i = 0; i < x->ndim; i++) shape[i] = x->shape[i];
   shape[x->ndim - 1] = weight->shape[0];
+  status = heed__charge(ctx, function, (double)x->numel * (double)weight->shape[0]);
+  if (status) return status;
   status = heed__result_begin_row_major(ctx, function, &l->result, out, HEED_FLOAT32, x->ndim, shape, 4,
                                         (const heed_tensor *const[]){x, weight, bias, scale});
   if (status) return status;

@@ -115,6 +115,11 @@ heed_status heed__linear_class_losses(heed_context *ctx, const char *function, c
               .dbias = results_of(g->dbias),
               .d = weight->shape[1],
               .rows = heed__max(1, heed__min(l->rows, CHUNK_LOGITS / l->classes))};
+  const int gradients = (c.dx != NULL) + (c.dweight != NULL);
+  heed_status status = heed__charge(ctx, function,
+                                    (double)l->rows * (double)l->classes *
+                                        ((double)c.d * (1 + gradients) + (c.dbias != NULL)));
+  if (status) return status;
   const int64_t added = c.dweight ? heed__min(l->classes * c.d, heed__max(c.d, ADDED_FLOATS)) : 0;
   const size_t bytes =
       heed__array_bytes((uint64_t)c.rows, heed__array_bytes((uint64_t)l->classes, sizeof(float))) +
@@ -124,7 +129,6 @@ heed_status heed__linear_class_losses(heed_context *ctx, const char *function, c
   c.logits = heed__allocate(ctx, bytes);
   if (c.logits == NULL) return heed__fail_memory(ctx, function, bytes);
   c.product = c.logits + c.rows * l->classes;
-  heed_status status = HEED_OK;
   for (int64_t first = 0; first < l->rows && status == HEED_OK; first += c.rows) {
     if (!run_chunk(&c, first, dy, loss)) status = heed__stopped(ctx, function);
   }

@@ -224,6 +224,10 @@ heed_status heed__map_all(heed_context *ctx, const heed__map *map, bool *out) {
   heed__number nothing;
   const heed_tensor *operands[HEED__MAP_INPUTS + 1] = {heed__number_tensor(&nothing, heed_boolean(false))};
   for (int i = 0; i < map->count; i++) operands[i + 1] = map->input[i].tensor;
+  double elements = map->count;
+  for (int d = 0; d < ndim; d++) elements *= (double)shape[d];
+  const heed_status charged = heed__charge(ctx, map->function, elements + 1);
+  if (charged != HEED_OK) return charged;
   heed__walk w;
   heed__span in[HEED__MAP_INPUTS];
   buffers b;

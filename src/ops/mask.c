@@ -50,6 +50,8 @@ static heed_status masked_shape(heed_context *ctx, const char *function, const h
   if (x->ndim - mask->ndim >= HEED_MAX_DIMS)
     return heed__fail(ctx, HEED_SHAPE, "%s: the result has %d dimensions; it must have at most %d", function,
                       x->ndim + 1, HEED_MAX_DIMS);
+  const heed_status charged = heed__charge(ctx, function, (double)mask->numel);
+  if (charged != HEED_OK) return charged;
   *ndim = 1;
   shape[0] = count_true(mask, &ctx->pace);
   if (heed__is_due(&ctx->pace)) {

@@ -222,6 +222,9 @@ static heed_status matmul(heed_context *ctx, const char *function, const heed_te
   if (a->ndim > 1) shape[ndim++] = p.m;
   if (b->ndim > 1) shape[ndim++] = p.n;
   const heed_dtype dtype = heed__wider(a->dtype, b->dtype);
+  double products = (double)p.m * (double)p.n * (double)p.k;
+  for (int i = 0; i < batch_ndim; i++) products *= (double)batch[i];
+  if ((status = heed__charge(ctx, function, products))) return status;
   status = heed__result_begin_row_major(ctx, function, &result, out, dtype, ndim, shape, 2,
                                         (const heed_tensor *const[]){a, b});
   if (status) return status;

@@ -12,6 +12,8 @@ heed_status heed__read_lengths(heed_context *ctx, const char *function, const ch
                       argument, heed__shape_text(text, lengths->ndim, lengths->shape));
   }
   out->count = lengths->shape[0];
+  const heed_status charged = heed__charge(ctx, function, (double)out->count);
+  if (charged != HEED_OK) return charged;
   for (int64_t i = 0; i < out->count; i++) {
     const int64_t length = heed__int64_at(lengths, i);
     if (length < 0)

@@ -28,12 +28,28 @@ static bool disturbs(const heed_tensor *out, bool elementwise, int ninputs,
   return false;
 }
 
+/* The work of an operation whose time is that of its elements: those of the result and of the inputs, and one
+ * for the call. Products and attention charge their multiplications before. */
+static heed_status charge_elements(heed_context *ctx, const char *function, int ndim, const int64_t *shape,
+                                   int ninputs, const heed_tensor *const *inputs) {
+  if (ctx->limits.work == 0) return HEED_OK;
+  double units = 1, elements = 1;
+  for (int d = 0; d < ndim; d++) elements *= (double)shape[d];
+  units += elements;
+  for (int i = 0; i < ninputs; i++) {
+    if (inputs[i] != NULL) units += (double)inputs[i]->numel;
+  }
+  return heed__charge(ctx, function, units);
+}
+
 static heed_status begin(heed_context *ctx, const char *function, heed__result *result, heed_tensor **out,
                          heed_dtype dtype, int ndim, const int64_t *shape, bool elementwise, bool row_major,
                          int ninputs, const heed_tensor *const *inputs) {
   heed_status status;
   *result = (heed__result){.out = out, .function = function};
   if (heed__is_blocked(dtype)) return heed__refuse_dtype(ctx, function, "dtype", dtype);
+  status = charge_elements(ctx, function, ndim, shape, ninputs, inputs);
+  if (status) return status;
   if (heed__is_due(&ctx->pace)) {
     status = heed__stopped(ctx, function);
     if (status) return status;

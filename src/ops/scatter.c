@@ -154,6 +154,7 @@ heed_status heed__scatter(heed_context *ctx, const char *function, heed_tensor *
   status = heed__prepare_placing(ctx, function, "src", x, reduce, src->ndim == 0, &src, &src_copy);
   if (status == HEED_OK && reduce == HEED_SCATTER_MULTIPLY)
     status = heed__check_unrecorded(ctx, function, 3, given);
+  if (status == HEED_OK) status = heed__charge(ctx, function, 2 * (double)index->numel + 1);
   if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   heed__alias_on_stack(&from, src);
@@ -225,6 +226,9 @@ static heed_status put_slices(heed_context *ctx, const char *function, heed_tens
   status = heed__copy_if_overlapping(ctx, function, x, &index, &index_copy);
   if (status != HEED_OK) goto done;
   status = heed__prepare_placing(ctx, function, "source", x, reduce, is_value, &source, &source_copy);
+  double elements = (double)index->numel;
+  for (int i = 0; i < x->ndim; i++) elements *= i == d ? 1 : (double)x->shape[i];
+  if (status == HEED_OK) status = heed__charge(ctx, function, 2 * elements + 1);
   if (status == HEED_OK) status = heed__written(ctx, function, x);
   if (status != HEED_OK) goto done;
   for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? index->numel : x->shape[i];

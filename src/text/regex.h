@@ -43,11 +43,11 @@ struct heed__regex {
   heed_context *ctx;
   heed__bytes code, classes, ranges; /* heed__instruction, heed__char_class, heed__class_range */
   uint32_t starts[HEED__ALTERNATIVES];
-  uint32_t alternatives; /* of the whole pattern */
-  uint32_t first[128];   /* by ASCII character: which alternatives can begin with it */
-  uint32_t first_other;  /* with another character, or match nothing */
-  heed__bytes stack;     /* of the matcher */
-  int64_t steps;
+  uint32_t alternatives;  /* of the whole pattern */
+  uint32_t first[128];    /* by ASCII character: which alternatives can begin with it */
+  uint32_t first_other;   /* with another character, or match nothing */
+  heed__bytes stack;      /* of the matcher */
+  int64_t steps, charged; /* steps so far, and those taken off the budget of work */
 };
 
 /** Whether a character is in the class. */

@@ -295,6 +295,8 @@ heed_status heed_tokenizer_decode(heed_tokenizer *tok, const int64_t *ids, int64
   HEED__ENTER(ctx, "decode", text, bytes);
   if (count < 0 || (count > 0 && ids == NULL))
     return heed__fail(ctx, HEED_ARGUMENT, "decode: ids must be a list of %lld ids", (long long)count);
+  const heed_status charged = heed__charge(ctx, "decode", (double)count);
+  if (charged != HEED_OK) return charged;
   heed__bytes *out = &tok->text;
   tok->calls++;
   out->size = 0;

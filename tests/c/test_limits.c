@@ -91,6 +91,59 @@ static void a_deadline_must_be_finite_and_not_negative(void **state) {
   assert_int_equal(heed_set_deadline(NULL, 1), HEED_ARGUMENT);
 }
 
+/* ---- Work ---- */
+
+static heed_limits limits_of(heed_context *ctx) {
+  heed_limits limits = {.size = sizeof limits};
+  assert_ok(heed_get_limits(ctx, &limits));
+  return limits;
+}
+
+static void a_budget_of_work_is_used_up_by_all_calls_together(void **state) {
+  test_context *t = *state;
+  heed_tensor *x = NULL, *y = NULL;
+  heed_limits limits = {.size = sizeof limits, .work = 101 + 201};
+  assert_ok(heed_set_limits(t->ctx, &limits));
+  assert_ok(heed_full(t->ctx, HEED_FLOAT32, 2, SHAPE(10, 10), heed_number(1), &x));
+  assert_int_equal(limits_of(t->ctx).work, 201);
+  assert_ok(heed_exp(t->ctx, x, &y));
+  assert_int_equal(limits_of(t->ctx).work, HEED_NO_WORK);
+  for (int i = 0; i < 2; i++)
+    assert_fails(t->ctx, heed_exp(t->ctx, x, &y), HEED_LIMIT,
+                 "exp: work limit exceeded: 201 units were needed and 0 were left");
+  const heed_limits left = limits_of(t->ctx); /* what was read can be set: it is no refill */
+  assert_ok(heed_set_limits(t->ctx, &left));
+  assert_int_equal(heed_exp(t->ctx, x, &y), HEED_LIMIT);
+  assert_int_equal(heed_check_stop(t->ctx, "wait"), HEED_LIMIT);
+  assert_ok(heed_set_limits(t->ctx, &limits));
+  assert_ok(heed_exp(t->ctx, x, &y));
+  limits.work = 0;
+  assert_ok(heed_set_limits(t->ctx, &limits));
+  assert_ok(heed_exp(t->ctx, x, &y));
+  limits.work = -2;
+  assert_int_equal(heed_set_limits(t->ctx, &limits), HEED_ARGUMENT);
+  limits.work = ((int64_t)1 << 53) + 1;
+  assert_int_equal(heed_set_limits(t->ctx, &limits), HEED_ARGUMENT);
+  limits.work = 0;
+  limits.map = (heed_mapping)3;
+  assert_fails(t->ctx, heed_set_limits(t->ctx, &limits), HEED_ARGUMENT,
+               "set_limits: map is 3; it must be HEED_MAP_UNLESS_FINAL, _ALWAYS or _NEVER");
+  heed_tensor_free(x);
+  heed_tensor_free(y);
+}
+
+static void work_that_must_not_be_interrupted_ends_and_the_next_call_does_not(void **state) {
+  test_context *t = *state;
+  heed_tensor *x = NULL;
+  const heed_limits limits = {.size = sizeof limits, .work = 1};
+  assert_ok(heed_set_limits(t->ctx, &limits));
+  t->ctx->pace.held = true;
+  assert_ok(heed_full(t->ctx, HEED_FLOAT32, 1, SHAPE(10), heed_number(1), &x));
+  t->ctx->pace.held = false;
+  assert_int_equal(heed_full(t->ctx, HEED_FLOAT32, 1, SHAPE(10), heed_number(1), &x), HEED_LIMIT);
+  heed_tensor_free(x);
+}
+
 /* ---- Cancellation ---- */
 
 static void a_cancellation_stops_the_next_call_once(void **state) {
@@ -117,6 +170,8 @@ int main(void) {
       TEST(held_work_runs_to_its_end),
       TEST(a_deadline_stops_all_calls_until_it_is_set_again),
       TEST(a_deadline_must_be_finite_and_not_negative),
+      TEST(a_budget_of_work_is_used_up_by_all_calls_together),
+      TEST(work_that_must_not_be_interrupted_ends_and_the_next_call_does_not),
       TEST(a_cancellation_stops_the_next_call_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,6 +184,14 @@ static void a_host_reaches_the_context_of_a_state(void **state) {
   heed_cancel(ctx);
   expect(L, "local ok, what = pcall(x.matmul, x, x) return what", "matmul: cancelled by heed_cancel");
   expect(L, "return tostring(x:matmul(x):sum():item() == 729)", "true");
+  /* the time of a script's call ends with the script */
+  const heed_limits timed = {.size = sizeof timed, .call_seconds = 0.001};
+  assert_int_equal(heed_set_limits(ctx, &timed), HEED_OK);
+  expect(L, "x = heed.ones(9, 9) return ''", "");
+  for (const double end = heed_clock() + 0.002; heed_clock() < end;) continue;
+  heed_tensor *y = NULL;
+  assert_int_equal(heed_full(heed_lua_context(L), HEED_FLOAT32, 0, NULL, heed_number(1), &y), HEED_OK);
+  heed_tensor_free(y);
   lua_close(bare);
   close_state(other, &other_memory);
   close_state(L, &memory);

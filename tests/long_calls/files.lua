@@ -69,7 +69,7 @@ return function(inputs)
     call("core.text." .. name, function()
       local argument = ("x\n"):rep(25 * MIB)
       return function() return unicode[name](argument, support.unpack(arguments)) end
-    end).seconds = name == "invalid" and 0.002 or 0.02
+    end).seconds = name == "invalid" and 0.0005 or 0.02
   end
 
   -- ---- Files ------------------------------------------------------------------------------------

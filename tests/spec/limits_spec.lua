@@ -34,11 +34,13 @@ describe("heed.limit", function()
   end)
 
   it("returns no limits initially, and then those that were set", function()
-    local none = { memory = math.huge, seconds = math.huge, threads = math.huge, files = true, final = false }
+    local none = { memory = math.huge, seconds = math.huge, work = math.huge, threads = math.huge, files = true,
+      map = true, final = false }
     assert.same(none, heed.limit())
     heed.limit { memory = 2 ^ 40, threads = 4 }
     heed.limit { seconds = 60.5, files = false }
-    assert.same({ memory = 2 ^ 40, seconds = 60.5, threads = 4, files = false, final = false }, heed.limit())
+    assert.same({ memory = 2 ^ 40, seconds = 60.5, work = math.huge, threads = 4, files = false, map = true,
+      final = false }, heed.limit())
     local before = heed.limit()
     heed.limit { memory = math.huge, files = true }
     heed.limit(before)
@@ -64,7 +66,8 @@ describe("heed.limit", function()
     end
     raises("limit: files is the number 0; it must be true or false", function() heed.limit { files = 0 } end)
     raises("limit: final is the number 1; it must be true or false", function() heed.limit { final = 1 } end)
-    raises("limit: there is no option 'time'; the options are memory, seconds, threads, files, final", function()
+    raises("limit: there is no option 'time'; the options are memory, seconds, work, threads, files, "
+      .. "map, final", function()
       heed.limit { time = 1 }
     end)
     assert.same(before, heed.limit())

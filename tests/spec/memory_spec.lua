@@ -114,4 +114,116 @@ describe("memory #plain", function() -- sanitizers delay the freeing of memory
       end]]
     assert.is_true(growth(script) < 64)
   end)
+
+  -- A mapped file's pages are resident (the third number of statm) once they were used. The norm stays float32, so the
+  -- file stays mapped.
+  for _, dtype in ipairs { "bfloat16", "int8", "q8_0" } do
+    for _, ending in ipairs { "safetensors", "gguf" } do
+      it(("of a mapped %s model is given back when its weights become %s"):format(ending, dtype), function()
+        local result = support.with_file(function(path)
+          return support.run(support.heed .. " - " .. path .. "." .. ending .. "; rm -f " .. path .. "." .. ending, ([[
+            local heed = require "heed"
+            local nn = heed.nn
+            local function resident()
+              local file = io.open "/proc/self/statm"
+              if not file then print "no way to ask" os.exit() end
+              local shared = file:read("*a"):match "^%%d+ %%d+ (%%d+)"
+              file:close()
+              return tonumber(shared) * 4096 / 2 ^ 20
+            end
+            local function model()
+              return nn.Sequential(nn.Linear(1024, 4096), nn.Linear(4096, 1024), nn.LayerNorm(1024))
+            end
+            assert(heed.save(arg[1], model():state_dict()))
+            local m = nn.utils.skip_init(model)
+            m:load_state_dict(heed.load(arg[1]), { assign = true })
+            for _ = 1, 2 do collectgarbage() end
+            local before = resident()
+            local want = m(heed.ones(1, 1024))
+            local used = resident() - before
+            m:to "%s"
+            for _ = 1, 2 do collectgarbage() end
+            print(used, resident() - before, (m(heed.ones(1, 1024)) - want):abs():max():item() < 0.5)
+          ]]):format(dtype))
+        end)
+        assert.equal("", result.err)
+        if result.out:find "no way" then return pending "the system has no /proc" end
+        local used, kept, near = result.out:match "^(%S+)\t(%S+)\t(%S+)"
+        assert.is_true(tonumber(used) > 30, result.out)
+        assert.is_true(tonumber(kept) < 2, result.out)
+        assert.equal("true", near)
+      end)
+    end
+  end
+
+  -- Resident MiB and heed's bytes in use after `warm` rounds of step(i), and by how much both grow in `rounds` more, or
+  -- in `seconds` more.
+  local function grown(setup, warm, rounds, seconds)
+    local result = support.run(support.heed .. " -", ([[
+      local heed = require "heed"
+      local nn = heed.nn
+      local function resident()
+        for _ = 1, 3 do collectgarbage() end
+        local file = io.open "/proc/self/statm"
+        if not file then print "no way to ask" os.exit() end
+        local pages = file:read("*a"):match "^%%d+ (%%d+)"
+        file:close()
+        return tonumber(pages) * 4096 / 2 ^ 20, heed.info().memory_in_use
+      end
+      %s
+      for i = 1, %d do step(i) end
+      local before, held = resident()
+      local count, stop = 0, heed.clock() + %g
+      repeat
+        step(count)
+        count = count + 1
+      until count >= %d and heed.clock() >= stop
+      local after, holds = resident()
+      print(count, after - before, holds - held)
+    ]]):format(setup, warm, seconds or 0, rounds))
+    assert.equal("", result.err)
+    if result.out:find "no way" then return pending "the system has no /proc" end
+    local count, more, held = result.out:match "^(%S+)\t(%S+)\t(%S+)"
+    if os.getenv "HEED_NIGHTLY" then io.stderr:write(("%s rounds: %s MiB more\n"):format(count, more)) end
+    assert.equal(0, tonumber(held))
+    assert.is_true(tonumber(more) < 2, result.out)
+  end
+
+  it("stays flat over a million forward passes", function()
+    grown([[
+      local m, x = nn.MultiHeadAttention(16, 16, 64, 0, 2), heed.rand(1, 6, 16)
+      local function step() return m(x) end
+    ]], 10000, support.nightly(1000000, 20000))
+  end)
+
+  it("stays flat over ten minutes of training, with checkpoints, caches and texts", function()
+    support.with_file(function(path)
+      grown(([[
+        heed.manual_seed(3)
+        local path, gpt2 = %q, require "heed.models.gpt2"
+        local m = gpt2 { vocab_size = 257, hidden_size = 16, num_hidden_layers = 2, num_attention_heads = 2,
+          n_positions = 64 }
+        local optimizer = heed.optim.AdamW(m:parameters(), { lr = 0.001 })
+        local tokenizer = assert(heed.tokenizers.load "tests/golden/tokenizers/bert.json")
+        local function step(i)
+          local ids = heed.randint(1, 257, { 4, 20 })
+          heed.enable_grad(function()
+            local loss = nn.functional.cross_entropy(m(ids):flatten(1, 2), ids:flatten())
+            optimizer:zero_grad()
+            loss:backward()
+          end)
+          nn.utils.clip_grad_norm_(m:parameters(), 1)
+          optimizer:step()
+          if i %% 20 == 0 then
+            local file = path .. ".safetensors"
+            assert(heed.save(file, { model = m:state_dict(), optimizer = optimizer:state_dict() }))
+            heed.utils.load_checkpoint(file, { model = m, optimizer = optimizer })
+            os.remove(file)
+            m:generate({ 5, 17 }, { max_new_tokens = 5 })
+            tokenizer:decode(tokenizer:encode "Attention is all you need.")
+          end
+        end
+      ]]):format(path), 100, 300, support.nightly(600, 0))
+    end)
+  end)
 end)

@@ -1,5 +1,5 @@
--- A limit of seconds cancels every call of tests/long_calls.lua. The delay depends on the load of the machine and is
--- measured by scripts/dev/check_stops.lua; here only this process's CPU time counts.
+-- A limit of seconds cancels every call of tests/long_calls.lua, and so does a limit of work. The delay depends on the
+-- load of the machine and is measured by scripts/dev/check_stops.lua; here only this process's CPU time counts.
 local heed = require "heed"
 local nn = heed.nn
 local calls = require "tests.long_calls"
@@ -9,18 +9,18 @@ local support = require "tests.support"
 -- times that with sanitizers.
 local BOUND = os.getenv "ASAN_OPTIONS" and 5 or 0.15
 
-describe("a limit of seconds stops #plain #limits", function()
+describe("a limit of seconds or of work stops #plain #limits", function()
   after_each(function()
-    heed.limit { seconds = math.huge }
+    heed.limit { seconds = math.huge, work = math.huge }
     for _ = 1, 2 do collectgarbage() end
   end)
 
   for _, row in ipairs(calls) do
     local it = row.frames and support.where("frames", it, pending) or it
     it(row.name, function()
-      local best = math.huge
+      local best, f = math.huge, nil
       for _ = 1, 3 do
-        local f = row.make()
+        f = row.make()
         heed.limit { seconds = row.seconds }
         local start = os.clock()
         local fine, message = pcall(f)
@@ -31,6 +31,11 @@ describe("a limit of seconds stops #plain #limits", function()
         if best < BOUND then break end
       end
       assert.is_true(best < BOUND, ("stopped after %.2f seconds"):format(best))
+      heed.limit { seconds = 20, work = 3000 } -- a call that charged no work would meet the limit of seconds
+      local fine, message = pcall(f)
+      heed.limit { seconds = math.huge, work = math.huge }
+      assert.is_false(fine)
+      assert.truthy(tostring(message):find("work limit exceeded: ", 1, true), tostring(message))
     end)
   end
 end)

@@ -382,9 +382,13 @@ function heed.get_matmul_precision() end
 ---@field memory? number bytes of this state's tensors, as counted by heed.info; math.huge: no limit
 ---@field seconds? number duration of a single call from the script, such as a module's forward, including all calls
 ---inside it; math.huge: no limit
+---@field work? number units of work for all calls that follow, together, the same for a call on every machine; as heed.limit
+---returns it, what is left; math.huge: no limit
 ---@field threads? number the largest number that set_num_threads accepts; math.huge: no limit
 ---@field files? boolean false: loading and saving raise an error
----@field final? boolean true: from now on limits can only be tightened
+---@field map? boolean false: files are read into memory, where their tensors would otherwise stay in the mapped file
+---@field final? boolean true: from now on limits can only be tightened, and files are not mapped unless map = true is
+---given with it
 
 ---Sets the limits that are given. Without arguments, returns all of them.
 ---@param limits heed.Limits

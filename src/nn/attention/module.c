@@ -105,9 +105,11 @@ static heed_status new_attention_module(heed_context *ctx, const heed__attention
   a->qk_norm = config->qk_norm;
   a->rotary = config->rope != NULL;
   if (a->rotary) a->rope = *config->rope;
-  if (!a->alibi || heed__alibi_slopes(&ctx->pace, a->num_heads, a->slopes)) return HEED_OK;
+  if (!a->alibi) return HEED_OK;
+  status = heed__charge(ctx, class->base.name, (double)a->num_heads);
+  if (status == HEED_OK && heed__alibi_slopes(&ctx->pace, a->num_heads, a->slopes)) return HEED_OK;
   heed_module_release(*out);
-  return heed__stopped(ctx, class->base.name);
+  return status != HEED_OK ? status : heed__stopped(ctx, class->base.name);
 }
 
 heed_status heed__attention_make(heed_context *ctx, heed_generator *g, const heed__attention_class *class,

@@ -1,0 +1,103 @@
+-- heed.limit{work = n}: a budget of operations, the same on every machine. stops_spec.lua tests which calls it reaches.
+local heed = require "heed"
+local loads = require "tests.work_loads"
+local raises = require "tests.raises"
+local support = require "tests.support"
+
+describe("a limit of work #limits", function()
+  after_each(function()
+    heed.limit { work = math.huge, seconds = math.huge }
+    heed.set_num_threads(1)
+    for _ = 1, 2 do collectgarbage() end
+  end)
+
+  it("counts an element that is read or written, a multiplication of a product, and 1 for each call", function()
+    local x, y = heed.rand(20, 30), heed.rand(30, 40)
+    assert.equal(20 * 30 + 1, loads.units(function() return heed.zeros(20, 30) end))
+    assert.equal(2 * 20 * 30 + 1, loads.units(function() return x:relu() end))
+    assert.equal(20 * 30 * 40 + 20 * 30 + 30 * 40 + 20 * 40 + 1, loads.units(function() return x:matmul(y) end))
+    assert.equal(0, loads.units(function() return x:view(600), x.T, x[1], x.shape end))
+  end)
+
+  it("bounds all that follows, is readable, and begins anew when it is set", function()
+    heed.limit { work = 250 }
+    local x = heed.zeros(10, 10)
+    assert.equal(250 - 101, heed.limit().work)
+    support.number_is("integer", heed.limit().work)
+    heed.limit { seconds = 60 }
+    assert.equal(250 - 101, heed.limit().work)
+    heed.limit { work = 202 }
+    x:relu()
+    assert.equal(1, heed.limit().work)
+    raises("relu: work limit exceeded: 201 units were needed and 1 were left", function() return x:relu() end)
+    assert.equal(0, heed.limit().work)
+    raises("zeros: work limit exceeded: 2 units were needed and 0 were left", function() return heed.zeros(1) end)
+    heed.limit { work = 202 }
+    assert.equal(100, x:add(1):numel())
+    heed.limit { work = math.huge }
+    assert.equal(math.huge, heed.limit().work)
+  end)
+
+  it("rejects what is no number of units", function()
+    for _, value in ipairs { 0, -1, 0.5, 2 ^ 54, "1", {} } do
+      local fine, message = pcall(heed.limit, { work = value })
+      assert.is_false(fine)
+      assert.matches("limit: work is .*; it must be a number of units from 1 to 2%^53, or math.huge$", message)
+    end
+    assert.equal(math.huge, heed.limit().work)
+  end)
+
+  for _, row in ipairs(loads) do
+    it("is met exactly by " .. row.name, function()
+      for threads = 1, 2 do
+        heed.set_num_threads(threads)
+        local units, message = loads.units(row.make())
+        assert.is_nil(message)
+        assert.is_true(units > 0)
+        local f = row.make()
+        heed.limit { work = units }
+        assert.equal(true, (pcall(f)))
+        assert.equal(0, heed.limit().work)
+        heed.limit { work = math.huge }
+        f = row.make()
+        heed.limit { work = units - 1 }
+        local fine, failure = pcall(f)
+        heed.limit { work = math.huge }
+        assert.is_false(fine)
+        assert.matches("work limit exceeded", tostring(failure))
+        assert.is_nil(select(2, loads.units(f))) -- it works again
+      end
+    end)
+  end
+
+  it("is the same with each kernel table and any number of threads", function()
+    local function printed(table, threads)
+      local result = support.run(("HEED_CPU=%s %s tests/work_loads.lua %d"):format(table, support.heed, threads))
+      return result.code == 0 and result.out or nil
+    end
+    local want, compared = assert(printed("scalar", 1)), 0
+    assert.equal(#loads, select(2, want:gsub("\n", "")))
+    for _, table in ipairs { "scalar", "avx2", "avx512", "avx512_bf16", "amx", "neon", "neon_bf16" } do
+      local got = printed(table, 2) -- nil: does not run here
+      if got then
+        assert.equal(want, got)
+        compared = compared + 1
+      end
+    end
+    assert.is_true(compared >= 1)
+  end)
+
+  it("is not raised by scripts once limits are final, nor refilled", function()
+    local result = support.with_script([[
+      local heed = require "heed"
+      heed.limit { work = 1000, final = true }
+      print((pcall(heed.limit, { work = 1001 })), (pcall(heed.limit, { work = math.huge })))
+      print((pcall(heed.limit, { work = 500 })), heed.limit().work)
+      print((pcall(heed.zeros, 1000)), heed.limit().work)
+      print(select(2, pcall(heed.limit, { work = 1 })))
+      print((pcall(heed.zeros, 1)))
+    ]], function(path) return support.run(support.heed .. " " .. support.quote(path)) end)
+    assert.equal("false\tfalse\ntrue\t500\nfalse\t0\nlimit: work is the number 1; the limits are final and nothing is "
+      .. "left of it\nfalse\n", result.out)
+  end)
+end)
