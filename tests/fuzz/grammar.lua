@@ -1,7 +1,9 @@
 -- Programs of random calls of heed's public interface, as texts in Lua, made from the annotations alone: a new
--- function, method, field or option takes part as soon as it is annotated. The same seed gives the same program on every Lua.
+-- function, method, field or option takes part as soon as it is annotated. The same seed gives the same program on
+-- every Lua.
 -- v[i] are the results of statements; T is tests/fuzz/trials.lua.
 local annotations = require "tests.fuzz.annotations"
+local chances = require "tests.fuzz.chances"
 local samples = require "tests.fuzz.samples"
 local words = require "tests.fuzz.words"
 
@@ -9,15 +11,7 @@ local grammar = {}
 local api = annotations.read()
 grammar.api = api
 
--- ---- Random numbers -----------------------------------------------------------------------------
-
-local state = 1
-local function random(n) -- 1 to n
-  state = state * 16807 % 2147483647
-  return state % n + 1
-end
-local function chance(percent) return random(100) <= percent end
-local function one_of(list) return list[random(#list)] end
+local random, chance, one_of = chances.random, chances.chance, chances.one_of
 
 -- ---- The list of what can be called -------------------------------------------------------------
 
@@ -245,7 +239,7 @@ function value(type, depth, name)
   if api.aliases[class] then return value(api.aliases[class], depth, name) end
   if is_options[class] then return record(fields_of(class), depth) end
   if class == "heed.StateDict" and chance(50) then
-    return value({ kind = "name", name = "heed.Module" }, depth + 1) .. ":state_dict()"
+    return ("(%s):state_dict()"):format(value({ kind = "name", name = "heed.Module" }, depth + 1))
   end
   local variable = chance(50) and variable_of(class)
   return variable or object(class, depth)
@@ -384,8 +378,7 @@ end
 --- The statements of a program. `subjects` calls come from the list in turn, so that programs of consecutive seeds call
 --- all of it.
 function grammar.program(seed, subjects)
-  state = (seed * 48271 + 11) % 2147483646 + 1
-  for _ = 1, 5 do random(2) end
+  chances.seed(seed)
   variables, hostility = {}, one_of { 0, 0, 4, 15 }
   local list = {}
   local first = seed * subjects

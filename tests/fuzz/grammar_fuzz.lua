@@ -1,7 +1,8 @@
 -- Runs random programs over the whole public interface, as grammar.lua makes them from the annotations:
 --   build/heed tests/fuzz/grammar_fuzz.lua [seed [programs [seconds]]]
 -- Programs of consecutive seeds run in processes of their own, until there were `programs` of them (1,000 by default)
--- or the seconds are over. A crash, a sanitizer's report, a message that breaks the grammar of messages, a call that takes
+-- or the seconds are over. A crash, a sanitizer's report, a message that breaks the grammar of messages, a call that
+-- takes
 -- too long, and memory that is not given back are failures: the program is shrunk and printed as a script, with its
 -- seed. The last line counts programs, calls, and the functions that were called, also with success.
 --   build/heed tests/fuzz/grammar_fuzz.lua --script FILE     runs such a script again

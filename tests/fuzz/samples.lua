@@ -126,8 +126,8 @@ samples.arguments = {
   ["MultiheadAttention()"] = ("heed.nn.MultiheadAttention(4, 2), %s, %s, %s"):format(words, words, words),
   ["TransformerEncoderLayer()"] = "heed.nn.TransformerEncoderLayer(4, 2), heed.randn(4, 2, 4)",
   ["TransformerDecoderLayer()"] = "heed.nn.TransformerDecoderLayer(4, 2), heed.randn(4, 2, 4), heed.randn(4, 2, 4)",
-  ["TransformerDecoder()"] = ("heed.nn.TransformerDecoder(heed.nn.TransformerDecoderLayer(4, 2), 1), %s, %s"):format(words,
-    words),
+  ["TransformerDecoder()"] = ("%s, %s, %s"):format(
+    "heed.nn.TransformerDecoder(heed.nn.TransformerDecoderLayer(4, 2), 1)", words, words),
   ["Transformer()"] = "heed.nn.Transformer(4, 2, 1, 1, 4), heed.randn(4, 2, 4), heed.randn(4, 2, 4)",
   ["Module:forward"] = "heed.nn.Linear(4, 4), " .. square, ["Module:get_submodule"] = mha .. ", 'W_query'",
   ["Module:get_parameter"] = mha .. ", 'W_query.weight'", ["Module:get_buffer"] = "T.own(), 'mask'",

@@ -12,6 +12,8 @@ local LIMIT, LONGEST = 1, tonumber(os.getenv "HEED_FUZZ_LONGEST") or 4
 
 -- Without a limit of time a program's own endless iterators would take all memory.
 function heed.limit(...)
+  local options = ...
+  if type(options) == "table" and rawget(options, "final") then options.final = nil end -- for all later programs
   local results = limit(...)
   if limit().seconds > LIMIT then limit { seconds = LIMIT } end
   return results
@@ -267,17 +269,18 @@ end
 --- f, while the collector runs without pause and finalizers call change(), n times at most.
 --- (finalizer_fuzz.lua tries each allocation of a call; with programs this would take hours.)
 function T.during(n, change, f)
-  local depth = 0
+  local idle = true
   local function once()
-    if depth == 0 then
-      depth = 1
+    if idle then
+      idle = false
       pcall(change)
-      depth = 0
+      idle = true
     end
   end
   for _ = 1, n do support.finalized(once) end
   local fine, pause = pcall(collectgarbage, "setpause", 0) -- 5.5 has another name for it
   f()
+  idle = false -- those that are left come after the program
   if fine then collectgarbage("setpause", pause) end
 end
 
@@ -356,7 +359,7 @@ end
 -- ---- Programs -----------------------------------------------------------------------------------
 
 function T.reset()
-  limit { memory = 2 ^ 28, seconds = LIMIT, threads = 4, files = true }
+  pcall(limit, { memory = 2 ^ 28, seconds = LIMIT, threads = 4, files = true })
 end
 
 local function begin_program(chunk)
