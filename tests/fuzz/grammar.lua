@@ -375,6 +375,15 @@ function statement(depth, short)
   return call_statement(one_of(calls), depth + 1)
 end
 
+--- Arguments that fit a method of tensors, as a text; the tensor comes first.
+function grammar.arguments(call)
+  variables, hostility = {}, 0
+  local sample = samples.arguments[call.label]
+  if sample and chance(60) then return sample end
+  local list = arguments_of(call, 0)
+  return one_of(words.tensors) .. (list == "" and "" or ", " .. list)
+end
+
 --- The statements of a program. `subjects` calls come from the list in turn, so that programs of consecutive seeds call
 --- all of it.
 function grammar.program(seed, subjects)

@@ -119,7 +119,7 @@ local TEXTS = { "", '""', "[]", "{}", "null", "-1", "0", "1e999", "9223372036854
     "\0", ",", ":" }
 
 local function damage_number(piece, leaves)
-  local value = piece.of and piece.value(emit(piece.of)) or piece.value
+  local value = piece.of and not piece.damaged and piece.value(emit(piece.of)) or piece.value
   if type(value) ~= "number" then value = 0 end
   local other = one_of(leaves)
   local choice = random(4)
@@ -136,7 +136,7 @@ local function damage_number(piece, leaves)
 end
 
 local function damage_text(piece, leaves)
-  local text = piece.of and piece.value(emit(piece.of)) or piece.value
+  local text = piece.of and not piece.damaged and piece.value(emit(piece.of)) or piece.value
   local choice = random(6)
   if choice == 1 then
     local other = one_of(leaves)
