@@ -114,6 +114,7 @@ local function files()
   local pipe = assert(io.popen("ls " .. top .. "lua/heed/meta/*.lua"))
   for path in pipe:lines() do list[#list + 1] = path end
   pipe:close()
+  assert(#list > 0, "no annotations; run this in the folder of the repository")
   return list
 end
 
