@@ -66,6 +66,13 @@ $(BUILD)/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(call objects,$(ENGINE))
 run-fuzz: $(FUZZERS:tests/fuzz/%.c=$(BUILD)/%)
 	@scripts/dev/run_fuzz.sh $(BUILD) $(FUZZ_SECONDS) $(notdir $^)
 
+## runs random programs, damages files of every format, and compares attention, operations and gradients with naive ones
+fuzz-lua: needs = build
+fuzz-lua: settings = $(sanitizing)
+fuzz-lua: environment = ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+run-fuzz-lua: $(BUILD)/heed
+	@scripts/dev/run_fuzz_lua.sh $(BUILD) $(FUZZ_SECONDS) $(FUZZ_SEED)
+
 # ---- Processors and BLAS ----
 
 ## tests every kernel table of this processor, and those for ARM under qemu (Debian, Ubuntu)
@@ -143,7 +150,7 @@ texts:
 	@scripts/dev/fetch_texts.sh $(TEXTS)
 
 # Targets with "N passed, N failed" at their end.
-NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz lint test-amalgamation test-blas test-files \
+NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz fuzz-lua lint test-amalgamation test-blas test-files \
   test-tokenizers test-hosts test-install test-browser test-mpis sanitize-mpi test-network
 ## runs all test targets for hours: without the samples of .ci/run, with more random calls and damaged files
 nightly: model
@@ -151,7 +158,7 @@ nightly: model
 	  HEED_NIGHTLY=1 $(MAKE) --no-print-directory FUZZ_SECONDS=900 $$target || failed="$$failed $$target"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files \
+INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz fuzz-lua test-isa test-blas test-files \
   test-llama-cpp test-tokenizers test-hosts test-browser
-.PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
+.PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-fuzz-lua run-isa arm64 run-arm64 run-blas run-files run-hosts \
   run-llama-cpp run-tokenizers run-browser model texts nightly

@@ -58,4 +58,19 @@ describe("heed.distributed", function()
     fails("heed.distributed has no function or field 'all_reduced'",
       function() return dist.all_reduced end)
   end)
+
+  it("frees a model that data_parallel got", function()
+    local dist = require "heed.distributed"
+    dist.init_process_group()
+    local function in_use()
+      collectgarbage()
+      collectgarbage()
+      return heed.info().memory_in_use
+    end
+    local before = in_use()
+    for _ = 1, 3 do dist.data_parallel(heed.nn.Linear(4, 4)) end
+    local after = in_use()
+    dist.destroy_process_group()
+    assert.are.equal(before, after)
+  end)
 end)

@@ -1,6 +1,7 @@
 -- generate in slices of time, and what limits sampling.
 local heed = require "heed"
 local cases = require "tests.decoder_cases"
+local raises = require "tests.raises"
 
 local function ones(n)
   local ids = {}
@@ -72,6 +73,12 @@ for _, kind in ipairs { "gpt2", "llama" } do
         assert.error_matches(function() m:generate_steps({ 5 }, { [option] = value }) end, option)
       end
       assert.error_matches(function() m:generate_steps({}, {}) end, "ids are empty")
+    end)
+
+    it("locates errors within a slice at the call of advance", function()
+      local steps, rows = m:generate_steps({ 4, 0 }, {}), m:parameters()[1].shape[1]
+      raises("Embedding: id 0 is out of range; weight has rows 1 to " .. rows .. " (element [2] of ids); ids count from 1, as "
+        .. "arange(1, n + 1) does", function() steps:advance() end)
     end)
 
     it("reads its arguments when it is called", function()

@@ -174,6 +174,11 @@ describe("a schedule refuses", function()
       schedules.SequentialLR, optimiser, { 1 }, {})
   end)
 
+  it("epochs beyond the integers", function()
+    fails("LambdaLR: last_epoch is the number 9.2233720368548e+18; it must be an integer, -1 or more",
+      schedules.LambdaLR, two_groups(), function() return 1 end, 2 ^ 63)
+  end)
+
   it("the state of another schedule", function()
     local optimiser = two_groups()
     local a, b = schedules.StepLR(optimiser, 1), schedules.ExponentialLR(optimiser, 0.5)

@@ -65,10 +65,10 @@ function E.number(value, default, method, argument, fits, needed)
   return value
 end
 
---- The value of an integer option, or `default` if it is nil. Whole floats, such as 12 / 2, are integers.
+--- The value of an integer option, or `default` if it is nil. Whole floats up to 2^53, such as 12 / 2, are integers.
 function E.integer(value, default, method, argument, needed)
   if value == nil and default ~= nil then return default end
-  if type(value) ~= "number" or value % 1 ~= 0 then E.reject(method, argument, value, needed or "an integer") end
+  if not compat.is_integer(value) then E.reject(method, argument, value, needed or "an integer") end
   return math.floor(value)
 end
 

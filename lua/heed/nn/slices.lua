@@ -121,8 +121,11 @@ local function advance(state, ms)
   thread, state.running = nil, false
   if not fine then error(results, 0) end -- of the mode itself
   if not results[1] then
-    state.finished, state.failed, state.thread = true, results[2], nil
-    error(results[2], 0)
+    local message = results[2]
+    state.finished, state.failed, state.thread = true, message, nil
+    -- heed's own messages have no line yet: inside the slice none of its callers are on the stack.
+    if type(message) == "string" and not message:find "^[^\n]-:%d+: " then core.raise(message) end
+    error(message, 0)
   end
   if coroutine.status(state.thread) ~= "dead" then return false end
   state.finished, state.thread = true, nil
