@@ -1,5 +1,6 @@
 -- Valid calls of heed's functions, for specs that change them: wrong arguments, no memory, no time. A line of LIST is
 -- "name: arguments", in an environment of new objects; ":name: object, arguments" calls a method of the object.
+-- luacheck: no max string line length
 local heed = require "heed"
 local nn = heed.nn
 
@@ -531,7 +532,8 @@ for line in LIST:gmatch "[^\n]+" do
   local environment
   local chunk = assert(load("return table.pack(" .. given .. ")", line, "t", setmetatable({}, {
     __index = function(_, key)
-      if key == "heed" or key == "nn" or key == "utils" or key == "optim" then return key == "heed" and heed or heed[key] end
+      if key == "heed" then return heed end
+      if key == "nn" or key == "utils" or key == "optim" then return heed[key] end
       local object = environment[key]
       if object == nil then object = _G[key] end
       return object

@@ -9,6 +9,7 @@ build=$1
 shift
 . scripts/dev/tally.sh
 export GCOV_ERROR_FILE="$PWD/$build/gcov.log" # not among what a program prints
+export PAGES_CFLAGS=--coverage # for programs that are linked with the libraries of this build
 rm -f "$GCOV_ERROR_FILE"
 [ -n "${KEEP:-}" ] || find "$build/obj" -name '*.gcda' -delete
 

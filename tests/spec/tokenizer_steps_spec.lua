@@ -1,6 +1,5 @@
--- The steps that a tokenizer.json may name, on small vocabularies of whole words; and files of which one value is wrong.
+-- The steps that a tokenizer.json may name, on small vocabularies of words; and files of which one value is wrong.
 local made = require "tests.tokenizer_json"
-local support = require "tests.support"
 
 local null, words, pieces = made.null, made.words, made.pieces
 
@@ -87,7 +86,8 @@ end)
 describe("a pre_tokenizer", function()
   it("splits at a text, of which it does what `behavior` says", function()
     local function at_dash(behavior, wanted, text, invert)
-      splits({ type = "Split", pattern = { String = "-" }, behavior = behavior, invert = invert }, text or "a-b--c", wanted)
+      local step = { type = "Split", pattern = { String = "-" }, behavior = behavior, invert = invert }
+      splits(step, text or "a-b--c", wanted)
     end
     at_dash("Isolated", { "a", "-", "b", "-", "-", "c" })
     at_dash("Removed", { "a", "b", "c" })
@@ -265,8 +265,8 @@ describe("a decoder", function()
   end)
 
   it("of several steps", function()
-    decodes({ type = "Sequence", decoders = { { type = "Fuse" }, { type = "Strip", content = " ", start = 1, stop = 0 } } },
-      { " a", " b" }, "a b")
+    local strip = { type = "Strip", content = " ", start = 1, stop = 0 }
+    decodes({ type = "Sequence", decoders = { { type = "Fuse" }, strip } }, { " a", " b" }, "a b")
   end)
 end)
 
