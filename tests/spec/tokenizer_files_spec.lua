@@ -99,7 +99,9 @@ local function model(kind, pieces, trainer, normalizer)
     .. text(3, normalizer or "")
 end
 local function load(bytes) return made.load_text(bytes, "model") end
-local function pieces_of(bytes, given) return made.pieces(assert(load(bytes)), given, { add_special_tokens = false }) end
+local function pieces_of(bytes, given)
+  return made.pieces(assert(load(bytes)), given, { add_special_tokens = false })
+end
 
 describe("a SentencePiece model", function()
   local letters = { piece("▁", -3), piece("a", -2), piece("b", -2), piece("ab", -1) }
