@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs the missing packages of some groups; quick if none is missing.
 #   install_packages.sh [--name] GROUP...     --name: only names the missing packages
-# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci mpi mpis network. LUA in
-# the environment is the Lua version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all
-# versions that Debian has.
+# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci coverage mpi mpis
+# network. LUA in the environment is the Lua version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default);
+# luas are all versions that Debian has.
 # Where apt-get and root or sudo are available, it prints what it installs; elsewhere it names the packages and fails.
 set -u
 
@@ -85,6 +85,9 @@ needs_of() {
       need 'ls "$(clang -print-runtime-dir)"/libclang_rt.fuzzer*' "libclang-rt-${clang_version:+$clang_version-}dev" compiler-rt \
         compiler-rt llvm ;;
     valgrind) need 'command_exists valgrind' valgrind valgrind valgrind valgrind ;;
+    coverage)
+      need 'command_exists gcov' gcc gcc gcc gcc
+      need 'command_exists python3' python3 python3 python python3 ;;
     ci) need 'command_exists ccache' ccache ccache ccache ccache ;;
     bench|files) need 'python3 -c "import venv, ensurepip"' 'python3 python3-venv' python3 python python3 ;;
     install) # tools that use an installation; rocks are built for two versions
@@ -113,7 +116,7 @@ needs_of() {
         'mpich-devel mpich' '(one MPI only)' '(one MPI only)' ;;
     network) need 'command_exists ip && command_exists tc' iproute2 'iproute iproute-tc' iproute2 '(on Linux only)' ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci mpi mpis network" >&2; exit 2 ;;
+    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci coverage mpi mpis network" >&2; exit 2 ;;
   esac
 }
 

@@ -117,6 +117,17 @@ void lheed_raise(lua_State *L, heed_status status) {
   raise_top(L);
 }
 
+bool lheed_can_repeat(lua_State *L, heed_status status, bool *collected) {
+  if (status != HEED_MEMORY || *collected) return false;
+  *collected = true;
+  lheed_collect(L);
+  return true;
+}
+
+void lheed_repeat_or_raise(lua_State *L, heed_status status, bool *collected) {
+  if (!lheed_can_repeat(L, status, collected)) lheed_raise(L, status);
+}
+
 /* core.raise(message): for heed's own Lua files, instead of error(message, level). */
 static int raise_message(lua_State *L) {
   luaL_checkstring(L, 1);

@@ -164,7 +164,7 @@ static int module_newindex(lua_State *L) {
 
 static int module_len(lua_State *L) {
   heed_module *m = lheed_self(L, "__len");
-  if (!is_list(m)) return lheed_error(L, "%s has no length", heed_module_class(m));
+  if (!is_list(m)) return lheed_error(L, "len: %s has no length", heed_module_class(m));
   lua_pushinteger(L, heed_module_entry_count(m));
   return 1;
 }

@@ -206,15 +206,18 @@ int lheed_error(lua_State *L, const char *format, ...);
 void lheed_push_message(lua_State *L, heed_status status);
 void lheed_raise(lua_State *L, heed_status status);
 
+/** After a heed call failed: collects all garbage if memory ran out and nothing was collected for the call
+ * yet, so that it can be repeated. *collected begins as false. False if repeating it is of no use. */
+bool lheed_can_repeat(lua_State *L, heed_status status, bool *collected);
+/** The same, but raises the error if repeating the call is of no use. */
+void lheed_repeat_or_raise(lua_State *L, heed_status status, bool *collected);
+
 /* Runs a heed call, a second time after a full collection if memory ran out; raises if it failed. */
 #define LHEED_TRY(L, call)                                                                                   \
   do {                                                                                                       \
-    heed_status status_ = (call);                                                                            \
-    if (status_ == HEED_MEMORY) {                                                                            \
-      lheed_collect(L);                                                                                      \
-      status_ = (call);                                                                                      \
-    }                                                                                                        \
-    if (status_ != HEED_OK) lheed_raise((L), status_);                                                       \
+    heed_status status_;                                                                                     \
+    bool collected_ = false;                                                                                 \
+    while ((status_ = (call)) != HEED_OK) lheed_repeat_or_raise((L), status_, &collected_);                  \
   } while (0)
 
 /** Raises that the argument at idx is something else than needed: "sum: dim is a string ('2'); it must be an
@@ -359,11 +362,9 @@ int lheed_file_failed(lua_State *L, heed_status status);
 /* Sets *status to that of a heed call, which is repeated after a full collection if memory ran out. */
 #define LHEED_TRY_FILE(L, status, call)                                                                      \
   do {                                                                                                       \
-    *(status) = (call);                                                                                      \
-    if (*(status) == HEED_MEMORY) {                                                                          \
-      lheed_collect(L);                                                                                      \
-      *(status) = (call);                                                                                    \
-    }                                                                                                        \
+    bool collected_ = false;                                                                                 \
+    do *(status) = (call);                                                                                   \
+    while (lheed_can_repeat((L), *(status), &collected_));                                                   \
   } while (0)
 /** The generator, or the cache, at idx; NULL for nil. (lrandom.c, lcache.c) */
 heed_generator *lheed_opt_generator(lua_State *L, int idx, const char *function);

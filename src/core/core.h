@@ -163,6 +163,17 @@ bool heed__cpu_choose(heed__cpu *out);
  * property of the whole process, and unless HEED_CPU is set. */
 heed__cpu heed__cpu_for_narrow(heed__cpu cpu);
 
+#if defined(__x86_64__)
+/* What CPUID says, by register and leaf, and the registers that the system saves (XGETBV; 0 without OSXSAVE).
+ */
+typedef struct heed__x86 {
+  unsigned ecx1, ebx7, ecx7, edx7, eax71;
+  uint64_t saved;
+} heed__x86;
+/** One bit for each table that such a processor runs: 1 << HEED__CPU_x. (cpu.c) */
+unsigned heed__x86_tables(const heed__x86 *x);
+#endif
+
 #define HEED__CPU_NAME 64
 /** The processor's brand name, or the architecture's name. */
 void heed__cpu_name(char text[HEED__CPU_NAME]);

@@ -14,44 +14,50 @@ static uint64_t saved_registers(void) {
   return (uint64_t)high << 32 | low;
 }
 
-/* One bit for each table that runs here: 1 << HEED__CPU_x. AMX only if `tiles`: whether it runs depends on
- * the system's permission, which is then requested. */
-static unsigned detect(bool tiles) {
-  enum { XMM_YMM = 0x6, ZMM = 0xe0, TILES = 0x60000 }; /* bits of the register that XGETBV reads */
-  const unsigned avx512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL;
-  unsigned tables = 1u << HEED__CPU_scalar, a, b, c, d;
-  (void)tiles;
-  if (!__get_cpuid(1, &a, &b, &c, &d)) return tables;
-  if (!(c & bit_OSXSAVE) || !(c & bit_FMA) || !(c & bit_F16C)) return tables;
-  const uint64_t saved = saved_registers();
-  if ((saved & XMM_YMM) != XMM_YMM || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return tables;
-  if (!(b & bit_AVX2)) return tables;
+unsigned heed__x86_tables(const heed__x86 *x) {
+  enum { XMM_YMM = 0x6, ZMM = 0xe0, TILES = 0x60000 };       /* saved registers */
+  enum { VNNI = 1 << 11, AVX_VNNI = 1 << 4, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax, eax */
+  const unsigned avx512 = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL,
+                 amx = 1u << 22 | 1u << 24 | 1u << 25, /* leaf 7: edx: BF16, TILE, INT8 */
+      basic = bit_OSXSAVE | bit_FMA | bit_F16C;
+  unsigned tables = 1u << HEED__CPU_scalar;
+  if ((x->ecx1 & basic) != basic || (x->saved & XMM_YMM) != XMM_YMM || !(x->ebx7 & bit_AVX2)) return tables;
   tables |= 1u << HEED__CPU_avx2;
 #if HEED__HAS_NARROW
-  enum { VNNI = 1 << 11, AVX_VNNI = 1 << 4, BF16 = 1 << 5 }; /* leaf 7: ecx; leaf 7.1: eax, eax */
-  unsigned more, unused;
-  if (!__get_cpuid_count(7, 1, &more, &unused, &unused, &unused)) more = 0;
-  if (more & AVX_VNNI) tables |= 1u << HEED__CPU_avx2_vnni;
+  if (x->eax71 & AVX_VNNI) tables |= 1u << HEED__CPU_avx2_vnni;
 #endif
-#if HEED_MINIMAL
-  (void)avx512;
-#else
-  if ((b & avx512) != avx512 || (saved & ZMM) != ZMM) return tables;
+#if !HEED_MINIMAL
+  if ((x->ebx7 & avx512) != avx512 || (x->saved & ZMM) != ZMM) return tables;
   tables |= 1u << HEED__CPU_avx512;
 #endif
 #if HEED__HAS_NARROW
-#if HEED__HAS_AMX
-  const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25; /* edx: AMX BF16, TILE, INT8 */
-  const bool has_tiles = (d & amx) == amx && (saved & TILES) == TILES;
-#endif
-  if (!(c & VNNI)) return tables;
+  if (!(x->ecx7 & VNNI)) return tables;
   tables |= 1u << HEED__CPU_avx512_vnni;
-  if (!(more & BF16)) return tables;
+  if (!(x->eax71 & BF16)) return tables;
   tables |= 1u << HEED__CPU_avx512_bf16;
 #if HEED__HAS_AMX
-  if (tiles && has_tiles && heed__system_allow_tiles()) tables |= 1u << HEED__CPU_amx;
+  if ((x->edx7 & amx) == amx && (x->saved & TILES) == TILES) tables |= 1u << HEED__CPU_amx;
 #endif
 #endif
+  (void)amx, (void)avx512;
+  return tables;
+}
+
+/* A leaf that the processor lacks stays 0. AMX only if `tiles`: whether it runs depends on the system's
+ * permission, which is then requested. */
+static unsigned detect(bool tiles) {
+  heed__x86 x = {0};
+  unsigned unused;
+  __get_cpuid(1, &unused, &unused, &x.ecx1, &unused);
+  if (x.ecx1 & bit_OSXSAVE) x.saved = saved_registers();
+  __get_cpuid_count(7, 0, &unused, &x.ebx7, &x.ecx7, &x.edx7);
+  __get_cpuid_count(7, 1, &x.eax71, &unused, &unused, &unused);
+  unsigned tables = heed__x86_tables(&x);
+#if HEED__HAS_NARROW && HEED__HAS_AMX
+  const unsigned amx = 1u << HEED__CPU_amx;
+  if (tables & amx && !(tiles && heed__system_allow_tiles())) tables &= ~amx;
+#endif
+  (void)tiles;
   return tables;
 }
 
@@ -61,7 +67,7 @@ void heed__cpu_name(char text[HEED__CPU_NAME]) {
   strcpy(text, "x86-64");
   for (unsigned i = 0; i < 3; i++) {
     unsigned *part = brand + 4 * i;
-    if (!__get_cpuid(0x80000002u + i, &part[0], &part[1], &part[2], &part[3])) return;
+    __get_cpuid(0x80000002u + i, &part[0], &part[1], &part[2], &part[3]); /* 0 if there is no such leaf */
   }
   char name[HEED__CPU_NAME] = {0};
   memcpy(name, brand, sizeof brand);

@@ -186,12 +186,12 @@ static void read_class(regex_parser *s, heed__char_class *class) {
       }
       if (last < c)
         refuse_pattern(s, "a range that ends before it begins");
-      else if (s->fold && (c | 32) != (last | 32) && !((c | 32) >= 'a' && (last | 32) <= 'z'))
-        refuse_pattern(s, "(?i) with a range");
-      else {
+      else if (!s->fold)
         add_class_range(s, class, c, last);
-        if (s->fold && last < 128) add_class_range(s, class, c ^ 32, last ^ 32);
-      }
+      else if (last >= 128)
+        refuse_pattern(s, "(?i) with letters beyond ASCII");
+      else
+        for (; c <= last; c++) add_character(s, class, c);
     } else {
       add_character(s, class, c);
     }

@@ -60,6 +60,15 @@ static heed_status read_step_text(const step_reader *r, const heed__json_node *n
   return heed__text_copy(r->tok->ctx, text->u.text, text->size, &step->text);
 }
 
+/* The same of a text that is searched for, which must not be empty. */
+static heed_status read_step_symbol(const step_reader *r, const heed__json_node *node, const char *key,
+                                    heed__step *step) {
+  const heed_status status = read_step_text(r, node, key, step);
+  if (status != HEED_OK || step->size > 0) return status;
+  return heed__fail(r->tok->ctx, HEED_FILE, "%s: '%s' of a step of the %s is an empty string", r->where, key,
+                    r->part);
+}
+
 /* {"String": …} or {"Regex": …} */
 static heed_status read_pattern(const step_reader *r, const heed__json_node *node, heed__step *step) {
   const heed__json_node *pattern = heed__json_get(r->f, node, "pattern"),
@@ -195,7 +204,7 @@ static heed_status read_scheme(const step_reader *r, const heed__json_node *node
 static heed_status read_metaspace(const step_reader *r, const heed__json_node *node) {
   heed__step *step;
   heed_status status = add_step(r, HEED__SPLIT_METASPACE, &step);
-  if (status == HEED_OK) status = read_step_text(r, node, "replacement", step);
+  if (status == HEED_OK) status = read_step_symbol(r, node, "replacement", step);
   if (status == HEED_OK) status = read_scheme(r, node, &step->first);
   if (status != HEED_OK) return status;
   step->left = heed__json_flag(r->f, node, "split", true);
@@ -273,7 +282,7 @@ static heed_status read_decoder_step(const step_reader *r, const heed__json_node
     if (status == HEED_OK) step->left = heed__json_flag(r->f, node, "cleanup", true);
   } else if (heed__json_is(type, "Metaspace")) {
     status = add_step(r, HEED__DECODE_METASPACE, &step);
-    if (status == HEED_OK) status = read_step_text(r, node, "replacement", step);
+    if (status == HEED_OK) status = read_step_symbol(r, node, "replacement", step);
     if (status == HEED_OK) status = read_scheme(r, node, &step->first);
   } else if (heed__json_is(type, "Replace")) {
     status = add_step(r, HEED__REPLACE, &step);
@@ -283,7 +292,7 @@ static heed_status read_decoder_step(const step_reader *r, const heed__json_node
     const heed__json_node *start = heed__json_kind_get(r->f, node, "start", HEED__JSON_NUMBER),
                           *stop = heed__json_kind_get(r->f, node, "stop", HEED__JSON_NUMBER);
     status = add_step(r, HEED__DECODE_STRIP, &step);
-    if (status == HEED_OK) status = read_step_text(r, node, "content", step);
+    if (status == HEED_OK) status = read_step_symbol(r, node, "content", step);
     if (status == HEED_OK && start != NULL && start->u.number >= 0 && start->u.number < 1000)
       step->first = (int)start->u.number;
     if (status == HEED_OK && stop != NULL && stop->u.number >= 0 && stop->u.number < 1000)

@@ -181,10 +181,9 @@ heed_status heed__tokenizer_read_pairs(heed_tokenizer *tok, const char *where, c
     status = heed__vocabulary_begin(&tok->vocabulary, ctx, (int32_t)(root->size & 0xffffff), bytes);
   for (i = root->u.first; i > 0 && status == HEED_OK; i = f.nodes[i].next) {
     const heed__json_node *node = &f.nodes[i];
-    const int32_t id = node->kind == HEED__JSON_NUMBER && node->u.number >= 0 && node->u.number < 0x1000000
-                           ? (int32_t)node->u.number
-                           : -1;
-    if (!heed__vocabulary_add(&tok->vocabulary, id, node->key, node->key_size))
+    const bool small = node->kind == HEED__JSON_NUMBER && node->u.number >= 0 && node->u.number < 0x1000000;
+    const int32_t id = small ? (int32_t)node->u.number : -1;
+    if (id != node->u.number || !heed__vocabulary_add(&tok->vocabulary, id, node->key, node->key_size))
       status = heed__fail(
           ctx, HEED_FILE, "%s: the ids of vocab.json must be 0 to %lu, each once; token '%.*s' differs",
           where, (unsigned long)root->size - 1, (int)(node->key_size < 80 ? node->key_size : 80), node->key);

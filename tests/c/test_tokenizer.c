@@ -80,13 +80,15 @@ static heed_status use_tokenizer(heed_context *ctx, const char *path) {
   return status;
 }
 
+static const char *const files[] = {
+    "gpt2.json", "bert.json",     "fallback.json", "llama3.json", "unigram.json",
+    "bpe.model", "unigram.model", "smollm.gguf",   "bpe.gguf",    "../tiny_bert",
+};
+#define FILES (sizeof files / sizeof *files)
+
 static void survives_each_failing_allocation(void **state) {
-  static const char *const files[] = {
-      "gpt2.json", "bert.json",     "fallback.json", "llama3.json", "unigram.json",
-      "bpe.model", "unigram.model", "smollm.gguf",   "bpe.gguf",    "../tiny_bert",
-  };
   (void)state;
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+  for (size_t i = 0; i < FILES; i++) {
     test_memory memory = {0};
     heed_allocator allocator = test_allocator(&memory);
     heed_context *ctx = NULL;
@@ -105,6 +107,54 @@ static void survives_each_failing_allocation(void **state) {
     assert_true(memory.calls > 8);
     heed_context_free(ctx);
     assert_int_equal(0, memory.blocks);
+  }
+}
+
+/* Cancels at check number `cancel_at`, counted from 1. */
+typedef struct check_counter {
+  heed_context *ctx;
+  int64_t checks, cancel_at;
+} check_counter;
+
+static void count_check(void *user) {
+  check_counter *counter = user;
+  if (++counter->checks == counter->cancel_at) heed_cancel(counter->ctx);
+}
+
+/* A long text, so that every loop gets as far as its check, of words and of one long word. */
+static void can_be_cancelled_at_every_check(void **state) {
+  static const char part[] = "Hello <s> caf\xc3\xa9 <|end|> \xe6\x97\xa5 12345 [CLS]\n  ";
+  enum { PARTS = 900, WORD = 20000 };
+  static char text[PARTS * (sizeof part - 1) + WORD];
+  static int64_t own[sizeof text];
+  const test_context *t = *state;
+  for (size_t i = 0; i < PARTS; i++) memcpy(text + i * (sizeof part - 1), part, sizeof part - 1);
+  memset(text + sizeof text - WORD, 'a', WORD);
+  for (size_t i = 0; i < FILES; i++) {
+    heed_tokenizer *tok = NULL;
+    char path[128];
+    snprintf(path, sizeof path, "tests/golden/tokenizers/%s", files[i]);
+    assert_ok(heed_tokenizer_load(t->ctx, path, &tok));
+    heed_status status = HEED_CANCELLED;
+    for (int64_t n = 1; status != HEED_OK; n += 1 + n / 8) {
+      check_counter counter = {.ctx = t->ctx, .cancel_at = n};
+      const int64_t *ids = NULL;
+      const char *decoded = NULL;
+      int64_t count = 0;
+      size_t bytes = 0;
+      assert_ok(heed_set_poll(t->ctx, 0, count_check, &counter));
+      status = heed_tokenizer_encode(tok, text, sizeof text, HEED_ADD_SPECIAL_TOKENS | HEED_ALLOW_SPECIAL,
+                                     &ids, &count);
+      if (status == HEED_OK) {
+        assert_true(count > PARTS && count <= (int64_t)(sizeof own / sizeof *own));
+        memcpy(own, ids, (size_t)count * sizeof *ids);
+        status = heed_tokenizer_decode(tok, own, count, 0, &decoded, &bytes);
+      }
+      assert_ok(heed_set_poll(t->ctx, 0, NULL, NULL));
+      heed_clear_cancel(t->ctx);
+      if (status != HEED_OK) assert_int_equal(HEED_CANCELLED, status);
+    }
+    heed_tokenizer_free(tok);
   }
 }
 
@@ -130,8 +180,8 @@ static void a_search_for_added_tokens_can_be_cancelled(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(encodes_and_decodes), TEST(refuses_mistakes),
-                                     TEST(survives_each_failing_allocation),
-                                     TEST(a_search_for_added_tokens_can_be_cancelled)};
+  const struct CMUnitTest tests[] = {
+      TEST(encodes_and_decodes), TEST(refuses_mistakes), TEST(survives_each_failing_allocation),
+      TEST(can_be_cancelled_at_every_check), TEST(a_search_for_added_tokens_can_be_cancelled)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ describe("the fields of a built-in module", function()
       function() return m.wieght end)
     fails("Linear has no field the number 1; it has weight, bias, in_features, out_features, training",
       function() return m[1] end)
-    fails("Linear has no length", function() return #m end)
+    fails("len: Linear has no length", function() return #m end)
   end)
 
   it("can be set if they are parameters, parts or training", function()

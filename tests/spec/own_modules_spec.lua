@@ -48,7 +48,7 @@ describe("a class", function()
     local Empty = nn.Module.class "Empty"
     fails("Empty has no forward; define `function Empty:forward(x) ... end`", Empty(), 1)
     fails("Empty takes no arguments; define `function Empty:init(...) ... end` to accept some", Empty, 1)
-    fails("Empty has no length", function() return #Empty() end)
+    fails("len: Empty has no length", function() return #Empty() end)
   end)
 
   it("may omit its parent's init", function()

@@ -90,7 +90,7 @@ end
 
 local BUILD_C = [[
   lua=$(%s/scripts/dev/find_lua.sh %s library) || exit
-  cc -std=c11 -Wall -Wextra -Werror page.c -Isrc $(pkg-config --cflags $lua) build/libheed.a -o page \
+  cc $PAGES_CFLAGS -std=c11 -Wall -Wextra -Werror page.c -Isrc $(pkg-config --cflags $lua) build/libheed.a -o page \
     $(pkg-config --libs $lua) -lopenblas -lcjson -lz -lutf8proc -lm -pthread]]
 
 local function check_c(block)

@@ -120,6 +120,7 @@ local function count_normalized(x, shape, method)
   for i = 1, count do
     E.check_cancel(method)
     local size = type(shape) == "number" and shape or shape[i]
+    if type(size) ~= "number" then E.reject(method, "an element of normalized_shape", size, "an integer") end
     sizes[i] = tostring(size)
     fits = fits and size == x.shape[x.ndim - count + i]
   end

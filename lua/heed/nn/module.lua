@@ -125,7 +125,7 @@ local function object_metatable(class)
     end,
 
     __len = function(self)
-      if not class.__len then fail("%s has no length", class[RECORD].name) end
+      if not class.__len then fail("len: %s has no length", class[RECORD].name) end
       return class.__len(self)
     end,
   }
