@@ -386,10 +386,15 @@ heed_status heed__json_parse(const heed__where *where, const char *text, size_t 
   return heed__fail_file(where, "this build of heed has no JSON; compile with -DHEED_CJSON=1 and link cJSON");
 }
 
-heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {
+heed_status heed__json_read(heed_context *ctx, const char *path, const char *text, size_t length,
+                            heed__json_tree **out) {
   heed__where where;
   heed__where_init(&where, ctx, "load", path);
-  return heed__json_parse(&where, NULL, 0, NULL, out);
+  return heed__json_parse(&where, text, length, NULL, out);
+}
+
+heed_status heed__json_load(heed_context *ctx, const char *path, heed__json_tree **out) {
+  return heed__json_read(ctx, path, NULL, 0, out);
 }
 
 void heed__json_free(heed__json_tree *tree) {
