@@ -5,8 +5,8 @@
 # checks the symbols of the object file. On each of them the scalar kernels must compute the same bits as those of this
 # build. Ends with "N passed, N failed"; fails if a test fails.
 #   run_amalgamation_tests.sh BUILD
-# In the environment: SIDES, some of those below (all by default); TESTS, names of C tests. For systems without a cmocka
-# package, the header in tests/c/plain replaces cmocka.
+# In the environment: SIDES, some of those below (all by default); TESTS, names of C tests; OPTIMIZE, -O2 by default, for
+# heed.c. For systems without a cmocka package, the header in tests/c/plain replaces cmocka.
 set -u
 all_sides='gcc clang musl windows i386 armhf arm64 riscv64 s390x wasm'
 build=$1 folder=$1/amalgamation
@@ -33,7 +33,7 @@ make_tests() {
   mkdir -p "$folder/$side/test"
   echo "$compiler $flags: $build/heed.c"
   # shellcheck disable=SC2086 # a list of words
-  ${CCACHE:-} $compiler -O2 $flags -c "$build/heed.c" -o "$folder/$side/heed.o" || return 1
+  ${CCACHE:-} $compiler "${OPTIMIZE:--O2}" $flags -c "$build/heed.c" -o "$folder/$side/heed.o" || return 1
   for name in "$@"; do
     # shellcheck disable=SC2086
     $compiler -std=c11 -O1 $flags $test_flags "tests/c/$name.c" "$folder/$side/heed.o" -o "$folder/$side/test/$name$ending" \
