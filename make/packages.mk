@@ -3,6 +3,10 @@
 ## makes Debian's source package in build/debian, from the files that git knows
 debian:
 	@scripts/dev/make_debian.sh $(BUILD)/debian
+## builds Debian's packages, runs lintian, and uses them in a bare Debian (Debian, root; some ten minutes)
+test-debian: needs = build luas debian
+run-debian:
+	@scripts/dev/run_debian_tests.sh $(BUILD)
 
 ## makes a wrap for Meson in build/subprojects: the two files, with a meson.build
 wrap: $(BUILD)/heed.c
@@ -23,5 +27,11 @@ run-neovim: jit
 	@MODULE='$(abspath $(JIT))/?.so' timeout 600 nvim --headless -u NONE -i NONE \
 	  -c 'luafile scripts/dev/check_neovim.lua' -c 'cquit!'
 
-INSTALLING += test-wrap test-neovim
-.PHONY: debian wrap run-wrap jit run-neovim
+## plays the LÖVE example in a virtual display, and looks at a screenshot
+test-love: needs = build love
+run-love: jit
+	@MODULE='$(abspath $(JIT))/?.so' PICTURE='$(BUILD)/love.png' timeout 600 \
+	  xvfb-run -a -s '-screen 0 1280x800x24' love tests/love
+
+INSTALLING += test-debian test-wrap test-neovim test-love
+.PHONY: debian run-debian wrap run-wrap jit run-neovim run-love

@@ -12,7 +12,9 @@ local support = require "tests.support"
 
 local pages = {}
 
-pages.LANGUAGES = { lua = true, prompt = true, c = true, sh = true, text = true, cmake = true, meson = true, python = true }
+pages.LANGUAGES = {
+  lua = true, prompt = true, c = true, sh = true, text = true, cmake = true, meson = true, python = true,
+}
 
 pages.REASONS = {
   ["needs a model"] = true,

@@ -118,7 +118,7 @@ needs_of() {
     love)
       need_lua luajit library
       need 'command_exists love' love love love '(of the system)'
-      need 'command_exists Xvfb' 'xvfb libgl1-mesa-dri' xorg-x11-server-Xvfb xorg-server-xvfb '(on Linux only)' ;;
+      need 'command_exists xvfb-run && command_exists xauth' 'xvfb xauth libgl1-mesa-dri' xorg-x11-server-Xvfb xorg-server-xvfb '(on Linux only)' ;;
     meson)
       need 'command_exists meson' 'meson ninja-build' meson meson meson ;;
     debian) # with luas
