@@ -4,6 +4,10 @@ max_line_length = 120
 self = false
 exclude_files = { "lua/heed/meta", "tests/golden", "tests/hostile", "build" }
 files["scripts/examples/lighttpd"] = { globals = { "lighty" } } -- of mod_magnet
+files["scripts/examples/neovim"] = { std = "luajit", globals = { "vim" } }
+files["scripts/dev/check_neovim.lua"] = { std = "luajit", globals = { "vim" } }
+files["scripts/examples/love"] = { std = "luajit", globals = { "love" } }
+files["tests/love"] = { std = "luajit", globals = { "love" } }
 files["lua/heed"] = { std = "min" } -- the functions of all Lua versions
 files["tests/spec"] = { std = "+busted" }
 files["tests/minimal"] = { std = "+busted" }

@@ -15,8 +15,10 @@ install uninstall: export PREFIX := $(PREFIX)
 install uninstall: export LIBDIR := $(LIBDIR)
 install uninstall: export LUA_CMOD := $(LUA_CMOD)
 install uninstall: export VERSION := $(VERSION)
+install uninstall: export SONAME := $(SONAME)
+install uninstall: export POINTER_BYTES = $(shell echo __SIZEOF_POINTER__ | $(CC) $(CFLAGS) -E -P -)
 install uninstall: export STATIC_LIBS = $(strip $(BLAS_LIBS) $(IO_LIBS) -lm -pthread)
-## installs the command, the libraries, the module, heed.h, heed.pc, the manual page and the examples
+## installs the command, the libraries, the module, heed.h, files for pkg-config and CMake, the manual page and the examples
 install: all
 	@scripts/dev/install.sh install $(BUILD)
 ## removes what make install installed

@@ -12,7 +12,9 @@ local support = require "tests.support"
 
 local pages = {}
 
-pages.LANGUAGES = { lua = true, prompt = true, c = true, sh = true, text = true, cmake = true, python = true }
+pages.LANGUAGES = {
+  lua = true, prompt = true, c = true, sh = true, text = true, cmake = true, meson = true, python = true,
+}
 
 pages.REASONS = {
   ["needs a model"] = true,
@@ -26,6 +28,10 @@ pages.REASONS = {
   ["needs an installed heed"] = true,
   ["make test-install runs it"] = true,
   ["make test-amalgamation runs it"] = true,
+  ["make test-wrap runs it"] = true,
+  ["make test-neovim runs it"] = true,
+  ["make test-love runs it"] = true,
+  ["make test-recipes runs it"] = true,
 }
 
 --- The paths of all pages, README.md first.

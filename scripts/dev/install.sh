@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the files of a build, or removes them. make calls it with these variables in the environment: DESTDIR (the
-# prefix of every path, for packagers; may be empty), PREFIX, LIBDIR, LUA_CMOD, MPI (set: heed_mpi.so, too), and VERSION
-# and STATIC_LIBS for heed.pc.
+# prefix of every path, for packagers; may be empty), PREFIX, LIBDIR, LUA_CMOD, MPI (set: heed_mpi.so, too), and for
+# heed.pc and CMake VERSION, SONAME, STATIC_LIBS and POINTER_BYTES.
 #   install.sh install|uninstall BUILD
 set -eu
 action=$1 build=$2
@@ -60,6 +60,20 @@ Libs.private: $STATIC_LIBS
 PC
 
 major=${VERSION%%.*} minor=${VERSION%.*}
+
+# CMake's files: the headers relative to LIBDIR if both are below the prefix, the libraries separated by semicolons.
+case $LIBDIR in
+  "$PREFIX"/*) include=$(printf '%s\n' "${LIBDIR#"$PREFIX"/}" | sed 's,//*,/,g; s,/$,,; s,[^/][^/]*,..,g')/include ;;
+  *) include=$PREFIX/include ;;
+esac
+quoted() { printf '%s\n' "$1" | sed 's/[\\"$;]/\\&/g' | sed 's/[\\,&]/\\&/g'; } # for CMake, then for sed
+separated=$(printf '%s\n' "$STATIC_LIBS" | sed 's/  */;/g; s/[\\,&]/\\&/g')
+for file in heed-config.cmake heed-config-version.cmake; do
+  sed -e "s,@INCLUDE@,$(quoted "$include")," -e "s,@STATIC_LIBS@,$separated," -e "s,@SONAME@,$SONAME," \
+    -e "s,@VERSION@,$VERSION," -e "s,@MAJOR@,$major," -e "s,@POINTER_BYTES@,$POINTER_BYTES," \
+    "scripts/packages/cmake/$file" >"$work/$file"
+done
+
 put 755 "$build/heed" "$PREFIX/bin/heed"
 put 755 "$build/heed.so" "$LUA_CMOD/heed.so"
 if [ "$action" = uninstall ] || [ -n "${MPI:-}" ]; then put 755 "$build/heed_mpi.so" "$LUA_CMOD/heed_mpi.so"; fi
@@ -68,6 +82,8 @@ put_link "libheed.so.$minor" "$LIBDIR/libheed.so.$major"
 put_link "libheed.so.$major" "$LIBDIR/libheed.so"
 put 644 "$build/libheed.a" "$LIBDIR/libheed.a"
 put 644 "$work/heed.pc" "$LIBDIR/pkgconfig/heed.pc"
+put 644 "$work/heed-config.cmake" "$LIBDIR/cmake/heed/heed-config.cmake"
+put 644 "$work/heed-config-version.cmake" "$LIBDIR/cmake/heed/heed-config-version.cmake"
 put 644 src/heed.h "$PREFIX/include/heed.h"
 put 644 src/cli/heed.1 "$share/man/man1/heed.1"
 for file in lua/heed/meta/*.lua; do put 644 "$file" "$share/heed/meta/${file##*/}"; done
@@ -89,7 +105,7 @@ if [ "$action" = install ]; then
   echo "heed $VERSION is installed in $DESTDIR$PREFIX, the Lua module in $DESTDIR$LUA_CMOD"
 else
   # Removes heed's own folders if they are empty; shared ones (bin, lib, share/man/man1) stay.
-  for folder in "$share/heed" "$docs"; do
+  for folder in "$share/heed" "$docs" "$LIBDIR/cmake/heed"; do
     [ ! -d "$DESTDIR$folder" ] || find "$DESTDIR$folder" -depth -type d -empty -delete
   done
   echo "heed is removed from $DESTDIR$PREFIX"

@@ -2,8 +2,8 @@
 # Installs the missing packages of some groups; quick if none is missing.
 #   install_packages.sh [--name] GROUP...     --name: only names the missing packages
 # Groups: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci coverage mpi mpis
-# network. LUA in the environment is the Lua version to build for (5.1, 5.2, 5.3, 5.4, 5.5 or luajit; 5.4 by default);
-# luas are all versions that Debian has.
+# network neovim love meson debian recipes. LUA in the environment is the Lua version to build for (5.1, 5.2, 5.3, 5.4,
+# 5.5 or luajit; 5.4 by default); luas are all versions that Debian has.
 # Where apt-get and root or sudo are available, it prints what it installs; elsewhere it names the packages and fails.
 set -u
 
@@ -120,8 +120,28 @@ needs_of() {
       need 'command_exists mpicc.mpich || command_exists /usr/lib64/mpich/bin/mpicc' 'libmpich-dev mpich' \
         'mpich-devel mpich' '(one MPI only)' '(one MPI only)' ;;
     network) need 'command_exists ip && command_exists tc' iproute2 'iproute iproute-tc' iproute2 '(on Linux only)' ;;
+    neovim) # a heed for its LuaJIT
+      need_lua luajit library
+      need 'command_exists nvim' neovim neovim neovim neovim ;;
+    love)
+      need_lua luajit library
+      need 'command_exists love' love love love '(of the system)'
+      need 'command_exists xvfb-run && command_exists xauth' 'xvfb xauth libgl1-mesa-dri' xorg-x11-server-Xvfb xorg-server-xvfb '(on Linux only)' ;;
+    meson)
+      need 'command_exists meson' 'meson ninja-build' meson meson meson ;;
+    debian) # with luas
+      need 'command_exists dpkg-buildpackage' dpkg-dev '(on Debian only)' '(on Debian only)' '(on Debian only)'
+      need 'command_exists dh' debhelper '(on Debian only)' '(on Debian only)' '(on Debian only)'
+      need 'command_exists fakeroot' fakeroot '(on Debian only)' '(on Debian only)' '(on Debian only)'
+      need 'command_exists lintian' lintian '(on Debian only)' '(on Debian only)' '(on Debian only)'
+      need 'command_exists debootstrap' debootstrap '(on Debian only)' '(on Debian only)' '(on Debian only)' ;;
+    recipes) # nginx with Lua is only unpacked: its LuaJIT replaces that of other programs
+      need_lua 5.3 library
+      need 'command_exists haproxy || command_exists /usr/sbin/haproxy' haproxy haproxy haproxy haproxy
+      need 'command_exists pandoc' pandoc pandoc pandoc pandoc
+      need 'command_exists texlua' texlive-luatex texlive-luatex texlive-luatex texlive ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci coverage mpi mpis network" >&2; exit 2 ;;
+    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci coverage mpi mpis network neovim love meson debian recipes" >&2; exit 2 ;;
   esac
 }
 

@@ -160,12 +160,57 @@ lua_host_works() {
   expect "$(block docs/embedding.md text 'tensor([2')" at_home ./host
 }
 
+# A project with the program twice: linked with the shared library, as on the page, and with the static one.
 cmake_works() {
   local folder="$home/a project"
   as_user mkdir "$folder" && as_user cp "$home/app.c" "$folder" || return 1
-  block docs/installing.md cmake PkgConfig::heed | as_user tee "$folder/CMakeLists.txt" >/dev/null
-  at_home cmake -S "$folder" -B "$folder/build" && at_home cmake --build "$folder/build" || return 1
-  expect "$app_prints" at_home "$folder/build/app" # CMake stores the library's path in the program
+  { block docs/installing.md cmake heed::heed
+    echo 'add_executable(app-static app.c)'
+    echo 'target_link_libraries(app-static PRIVATE heed::static)'; } | as_user tee "$folder/CMakeLists.txt" >/dev/null
+  cmake_project "$prefix" build || return 1
+  # An installation that was moved, with a blank in its name: nothing is taken from where it was.
+  cp -a "$prefix" "$temporary/moved prefix" && mv "$prefix" "$prefix away" || return 1
+  cmake_project "$temporary/moved prefix" moved
+  local code=$?
+  mv "$prefix away" "$prefix" && rm -rf "$temporary/moved prefix"
+  return $code
+}
+cmake_project() { # PREFIX FOLDER of the build
+  local folder="$home/a project"
+  at_home cmake -S "$folder" -B "$folder/$2" -DCMAKE_PREFIX_PATH="$1" && at_home cmake --build "$folder/$2" || return 1
+  expect "$app_prints" at_home "$folder/$2/app" && # CMake stores the library's path in the program
+    expect "$app_prints" at_home "$folder/$2/app-static" &&
+    expect '[libheed.so.0]' sh -c "readelf -d '$folder/$2/app' | sed -n 's/.*NEEDED.*\(\[libheed.*\)/\1/p'" &&
+    nothing sh -c "readelf -d '$folder/$2/app-static' | grep -E 'libheed|liblua'"
+}
+
+cmake_versions() {
+  local folder="$home/versions" asked found
+  as_user mkdir "$folder" || return 1
+  printf '%s\n' 'cmake_minimum_required(VERSION 3.19)' 'project(versions C)' 'find_package(heed ${asked} CONFIG)' \
+    'message("found ${heed_FOUND} ${heed_VERSION}")' | as_user tee "$folder/CMakeLists.txt" >/dev/null
+  while IFS=: read -r asked found; do
+    # shellcheck disable=SC2086 # the words of EXACT
+    expect "found $found" sh -c "cd '$home' && cmake -S versions -B versions/build -DCMAKE_PREFIX_PATH='$prefix' \
+      '-Dasked=${asked// /;}' 2>&1 | grep '^found '" || return 1
+    rm -rf "$folder/build"
+  done <<END
+:1 $version
+0.1:1 $version
+0.0.9:1 $version
+$version EXACT:1 $version
+0.1...0.9:1 $version
+0.1...<1:1 $version
+0.0 EXACT:0 
+0.0...<$version:0 
+0.999:0 
+1:0 
+1.0...2.0:0 
+END
+  mv "$prefix/include/heed.h" "$prefix/include/away"
+  found=$(at_home cmake -S versions -B versions/build -DCMAKE_PREFIX_PATH="$prefix" 2>&1)
+  mv "$prefix/include/away" "$prefix/include/heed.h"
+  case $(tr -s ' \n' ' ' <<<"$found") in *"heed's files must be moved together"*) ;; *) echo "$found"; return 1 ;; esac
 }
 
 blank_in_prefix_works() {
@@ -180,7 +225,7 @@ blank_in_prefix_works() {
 
 uninstalls() {
   local folder others
-  for folder in bin lib lib/lua/5.4 lib/pkgconfig share/man/man1 include share/doc/heed/examples share/heed/meta; do
+  for folder in bin lib lib/lua/5.4 lib/pkgconfig lib/cmake share/man/man1 include share/doc/heed/examples share/heed/meta; do
     echo kept >"$prefix/$folder/somebody's"
   done
   others=$(find "$prefix" -name "somebody's" | sort)
@@ -209,19 +254,33 @@ rock_works() { # VERSION of Lua
   rocks "$source" "$1" make --tree "$tree" CC="$CC" && rock_is_used "$1"
 }
 
-# Builds the committed files from another folder.
-rock_works_elsewhere() ( # a subshell, which keeps CFLAGS to itself
-  local other="$temporary/another folder"
+other="$temporary/another folder"
+# Packs the committed files from another folder; the packed rock does not need the sources that it was made from.
+rock_packs() {
   mkdir -p "$other" && in_source git init -q && in_source git add -A &&
     in_source git -c user.name=heed -c user.email=heed@localhost commit -q -m 'The sources' || return 1
+  rocks "$other" 5.4 pack "$source/heed-scm-1.rockspec" && [ -f "$other/heed-scm-1.src.rock" ]
+}
+
+# Installs the packed sources, packs what was built, and installs that in another tree, all from another folder.
+rock_travels() ( # VERSION of Lua; a subshell, which keeps CFLAGS and the name of the tree to itself
   export CFLAGS=-O0
-  rocks "$other" 5.4 build --tree "$tree" "$source/heed-scm-1.rockspec" CC="$CC" && rock_is_used 5.4 || return 1
-  rocks "$other" 5.4 pack "$source/heed-scm-1.rockspec" && [ -f "$other/heed-scm-1.src.rock" ] || return 1
-  mv "$source" "$source away" # the packed rock does not need it
-  rocks "$other" 5.4 build --tree "$tree" heed-scm-1.src.rock CC="$CC"
-  local code=$?
+  local code
+  mv "$source" "$source away"
+  rocks "$other" "$1" install --tree "$tree" heed-scm-1.src.rock CC="$CC" &&
+    rocks "$other" "$1" pack --tree "$tree" heed
+  code=$?
   mv "$source away" "$source"
-  [ $code = 0 ] && rock_is_used 5.4
+  [ $code = 0 ] && rock_is_used "$1" || return 1
+  tree=$temporary/tree-$1
+  rocks "$other" "$1" install --tree "$tree" "$(cd "$other" && ls heed-scm-1.linux-*.rock)" && rock_is_used "$1" &&
+    rm "$other"/heed-scm-1.linux-*.rock
+)
+
+# A rockspec that is used where it is builds what is committed.
+rock_builds_elsewhere() (
+  export CFLAGS=-O0
+  rocks "$other" 5.4 build --tree "$tree" "$source/heed-scm-1.rockspec" CC="$CC" && rock_is_used 5.4
 )
 
 # The output of app.c, self-attention of two tokens, computed in Lua.
@@ -249,10 +308,14 @@ tally 'the module in a plain lua5.4' lua_works
 tally 'a C program with the shared library' shared_works
 tally 'a C program with the static library' static_works
 tally 'the C program with Lua of docs/embedding.md' lua_host_works
-tally 'a C program with the CMakeLists.txt of docs/installing.md' cmake_works
+tally 'C programs with the CMakeLists.txt of docs/installing.md, also after moving the installation' cmake_works
+tally "versions that CMake's find_package accepts" cmake_versions
 tally 'a prefix with a blank in its name' blank_in_prefix_works
 tally 'make uninstall' uninstalls
 tally 'luarocks make for Lua 5.4, without a network' rock_works 5.4
 tally 'luarocks make for Lua 5.1' rock_works 5.1
-tally 'luarocks build and luarocks pack from another folder' rock_works_elsewhere
+tally 'luarocks pack from another folder' rock_packs
+tally 'luarocks build from another folder' rock_builds_elsewhere
+tally 'packed rocks, sources and binary, in other trees, for Lua 5.4' rock_travels 5.4
+tally 'packed rocks, sources and binary, in other trees, for Lua 5.1' rock_travels 5.1
 tallied
