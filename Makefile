@@ -48,7 +48,7 @@ environment :=
 # $(call say,WHAT,command): prints a short line for a long command
 say = $(if $(V),$(2),@echo '  $(1) $@'; $(2))
 
-include make/libraries.mk make/build.mk make/test.mk make/check.mk make/bench.mk make/install.mk make/two_files.mk make/mpi.mk
+include make/libraries.mk make/build.mk make/test.mk make/cross.mk make/check.mk make/bench.mk make/install.mk make/two_files.mk make/mpi.mk
 
 $(INSTALLING):
 	@scripts/dev/install_packages.sh $(needs)

@@ -10,6 +10,7 @@ C_SUPPORT  := $(filter-out $(C_TESTS),$(wildcard tests/c/*.c))
 FUZZERS    := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH      := $(wildcard scripts/bench/*.c)
 C_EXAMPLES := $(if $(filter 5.4,$(LUA)),$(wildcard scripts/examples/*.c))
+PORTABLE   := $(wildcard tests/portable/*.c)
 HEADERS    := $(wildcard src/*.h src/*/*.h src/*/*/*.h tests/c/*.h)
 LISTS      := $(wildcard src/*/*.def src/*/*/*.def)
 LUA_FILES  := $(sort $(filter-out lua/heed/meta/% lua/heed/prompt/%,$(wildcard lua/heed/*.lua lua/heed/*/*.lua \
@@ -29,7 +30,7 @@ ifneq ($(MINIMAL),)
 ENGINE     := $(filter-out $(MORE),$(ENGINE))
 BINDING    := $(filter-out $(MORE),$(BINDING))
 endif
-C_FILES    := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(FUZZERS) $(BENCH) $(C_EXAMPLES)
+C_FILES    := $(ENGINE) $(BINDING) $(CLI) $(C_TESTS) $(C_SUPPORT) $(PORTABLE) $(FUZZERS) $(BENCH) $(C_EXAMPLES)
 PROMPT_LUA := $(sort $(wildcard lua/heed/prompt/*.lua lua/heed/meta/*.lua)) # compiled into the runner alone
 objects     = $(patsubst %.c,$(OBJ)/%.o,$(1))
 TEST_PROGRAMS := $(C_TESTS:tests/c/%.c=$(BUILD)/test/%)

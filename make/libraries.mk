@@ -9,9 +9,10 @@ WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wpointer-arith -Wstrict-p
 LIBRARIES := -DHEED_BLAS=$(if $(filter none,$(BLAS)),0,1) -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_MINIMAL=$(if $(MINIMAL),1,0)
 # The sources use neither errno nor floating-point traps after arithmetic; both would keep loops with sqrt and
 # comparisons from being vectorized. A product and a sum are fused only where the source says so, with every compiler:
-# clang would fuse them by default.
+# clang would fuse them by default. On s390x, -std=c11 makes gcc compute floats in double, which heed refuses.
+S390X := $(filter s390x%,$(shell $(CC) -dumpmachine 2>/dev/null))
 HEED_CFLAGS := $(LIBRARIES) -std=c11 -pthread -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math \
-  -ffp-contract=off $(if $(DEBUG),-DHEED_DEBUG,-DNDEBUG) $(WARNINGS) $(WERROR)
+  -ffp-contract=off $(if $(S390X),-fexcess-precision=fast) $(if $(DEBUG),-DHEED_DEBUG,-DNDEBUG) $(WARNINGS) $(WERROR)
 
 LUA_CFLAGS  := $(call package,cflags,$(LUA_PC))
 LUA_LIBS    := $(call package,libs,$(LUA_PC))

@@ -74,23 +74,6 @@ test-isa: runs = run-isa $(if $(filter aarch64,$(shell uname -m)),,run-arm64)
 run-isa: tests
 	@scripts/dev/run_isa_tests.sh $(BUILD)
 
-# The build for ARM, with libraries that are only unpacked, not installed.
-ARM64      := $(BUILD)/arm64
-ARM64_ROOT := $(ARM64)/packages/root
-ARM64_LIBS := $(ARM64_ROOT)/usr/lib/aarch64-linux-gnu
-## builds for 64-bit ARM, in build/arm64
-arm64: $(BUILD)/heed
-	@scripts/dev/unpack_packages.sh $(ARM64)/packages arm64 libcmocka-dev libcmocka0 liblua5.4-dev liblua5.4-0 \
-	  libedit-dev libedit2 libtinfo6 libbsd0 libmd0 libutf8proc-dev libutf8proc2 \
-	  libcjson-dev libcjson1 zlib1g-dev zlib1g
-	@PKG_CONFIG_LIBDIR=$(ARM64_LIBS)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(ARM64_ROOT) $(MAKE) --no-print-directory \
-	  all $(addprefix $(ARM64)/test/,$(or $(TESTS),$(filter-out test_host,$(C_TESTS:tests/c/%.c=%)))) \
-	  BUILD=$(ARM64) GENERATOR=$(abspath $(BUILD))/heed BLAS=none WERROR=-Werror CC=aarch64-linux-gnu-gcc \
-	  AR=aarch64-linux-gnu-ar CPPFLAGS=-I$(ARM64_ROOT)/usr/include/aarch64-linux-gnu \
-	  LDFLAGS=-Wl,-rpath-link,$(ARM64_LIBS):$(ARM64_ROOT)/lib/aarch64-linux-gnu
-run-arm64: arm64
-	@scripts/dev/run_arm64_tests.sh $(ARM64) $(ARM64_ROOT)
-
 ## tests the products with each build of OpenBLAS that Debian has
 test-blas: needs = build test
 run-blas: tests
@@ -153,5 +136,5 @@ nightly: model
 
 INSTALLING += demo test test-luas sanitize asan ubsan tsan valgrind fuzz test-isa test-blas test-files \
   test-llama-cpp test-tokenizers test-hosts test-browser
-.PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa arm64 run-arm64 run-blas run-files run-hosts \
+.PHONY: run-demo run-test run-luas run-tsan run-valgrind run-fuzz run-isa run-blas run-files run-hosts \
   run-llama-cpp run-tokenizers run-browser model texts nightly

@@ -13,10 +13,15 @@ $(BUILD)/heed.c: scripts/dev/amalgamate.lua src/heed.h $(HEADERS) $(LISTS) $(SOU
 
 ## runs the C tests on the two files, with several compilers, systems and processors (Debian, Ubuntu)
 test-amalgamation: needs = build test lint two
-## systems for test-amalgamation: gcc minimal clang windows i386 arm64 riscv64 wasm (all by default)
+## systems for test-amalgamation: gcc minimal clang musl windows i386 armhf arm64 riscv64 s390x wasm (all by default)
 SIDES ?=
-run-amalgamation: $(BUILD)/heed.c
+run-amalgamation: $(BUILD)/heed.c $(BUILD)/digests
 	@scripts/dev/run_amalgamation_tests.sh $(BUILD)
+
+# What the scalar kernels compute here, for comparison with other systems: without BLAS, which would replace them.
+$(OBJ)/tests/portable/%.o: PART_CFLAGS = -Isrc
+$(BUILD)/digests: $(OBJ)/tests/portable/digests.o $(OBJ)/plain/gemm.o $(filter-out $(GEMM),$(call objects,$(ENGINE)))
+	$(call say,LINK,$(CC) $(CFLAGS) $(LDFLAGS) $^ -o $@ $(IO_LIBS) -lm -pthread)
 
 INSTALLING += test-amalgamation
 .PHONY: amalgamation run-amalgamation

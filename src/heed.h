@@ -65,8 +65,15 @@ extern "C" {
 #define HEED_VERSION_NUMBER (HEED_VERSION_MAJOR * 10000 + HEED_VERSION_MINOR * 100 + HEED_VERSION_PATCH)
 
 /* Define HEED_API before including this header to change the visibility of the functions, for instance to
- * __attribute__((visibility("hidden"))) in a library that must not export heed. */
-#if !defined(HEED_API) && defined(__GNUC__) && !defined(_WIN32)
+ * __attribute__((visibility("hidden"))) in a library that must not export heed. Define HEED_DLL as 1 on
+ * Windows to build heed.c as a DLL, and in programs that use one, where it saves a jump for each call. */
+#if !defined(HEED_API) && defined(_WIN32) && defined(HEED_DLL)
+#if defined(HEED__ONE_FILE)
+#define HEED_API __declspec(dllexport)
+#else
+#define HEED_API __declspec(dllimport)
+#endif
+#elif !defined(HEED_API) && defined(__GNUC__) && !defined(_WIN32)
 #define HEED_API __attribute__((visibility("default")))
 #elif !defined(HEED_API)
 #define HEED_API

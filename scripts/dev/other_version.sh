@@ -20,4 +20,5 @@ change() {
   ln -sf "$kept" "$folder/$1"
 }
 change src/heed.h 's/^\(#define HEED_VERSION  *\)".*"/\1"9.9.9"/'
+change lua/heed/init.lua 's/"[0-9.]*")$/"9.9.9")/'
 change src/core/core.h '/^struct heed_\(context\|tensor\|generator\) {$/a\  char only_here[64];'

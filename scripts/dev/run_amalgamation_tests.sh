@@ -1,12 +1,14 @@
 #!/bin/sh
 # Tests heed.c and heed.h (make amalgamation): runs the C tests with the object file of gcc with all libraries and
-# Lua, of clang without options, for Windows under wine, for 32-bit x86 with all libraries but BLAS, for ARM and
-# RISC-V under qemu, and for WebAssembly in node; with HEED_MINIMAL; builds a host in C++; checks the symbols and the size
-# of the object file. Ends with "N passed, N failed"; fails if a test fails.
+# Lua, of clang without options, for musl, for Windows under wine, for 32-bit x86 with all libraries but BLAS, for ARM,
+# RISC-V and IBM Z under qemu, and for WebAssembly in node; with HEED_MINIMAL; builds a host in C++, and for Windows a DLL
+# and a Lua module; checks the symbols and the size of the object file. On each system the scalar kernels must compute the
+# same bits as those of this build. Ends with "N passed, N failed"; fails if a test fails.
 #   run_amalgamation_tests.sh BUILD
-# In the environment: SIDES, some of "gcc minimal clang windows i386 arm64 riscv64 wasm" (all by default); TESTS, names of C
-# tests; OPTIMIZE, -O2 by default. For systems without a cmocka package, the header in tests/c/plain replaces cmocka.
+# In the environment: SIDES, some of those below (all by default); TESTS, names of C tests; OPTIMIZE, -O2 by default. For
+# systems without a cmocka package, the header in tests/c/plain replaces cmocka.
 set -u
+all_sides='gcc minimal clang musl windows i386 armhf arm64 riscv64 s390x wasm'
 build=$1 folder=$1/amalgamation
 mkdir -p "$folder"
 . scripts/dev/tally.sh
@@ -31,7 +33,7 @@ make_tests() {
   mkdir -p "$folder/$side/test"
   echo "$compiler $flags: $build/heed.c"
   # shellcheck disable=SC2086 # a list of words
-  $compiler ${OPTIMIZE:--O2} $flags -c "$build/heed.c" -o "$folder/$side/heed.o" || return 1
+  ${CCACHE:-} $compiler ${OPTIMIZE:--O2} $flags -c "$build/heed.c" -o "$folder/$side/heed.o" || return 1
   for name in "$@"; do
     # shellcheck disable=SC2086
     $compiler -std=c11 -O1 $flags $test_flags "tests/c/$name.c" "$folder/$side/heed.o" -o "$folder/$side/test/$name$ending" \
@@ -40,10 +42,21 @@ make_tests() {
   done
 }
 
+# heed.h, with every warning, in C and in each C++ that compilers know
 header() {
-  g++ -std=c++17 -Wall -Wextra -Wold-style-cast -pedantic -Werror -fsyntax-only -x c++ "$build/heed.h" &&
-    gcc -std=c99 -Wall -Wextra -pedantic -Werror -fsyntax-only -x c "$build/heed.h" &&
-    clang++ -std=c++17 -Wall -Wextra -pedantic -Werror -Wno-pragma-once-outside-header -fsyntax-only -x c++ "$build/heed.h"
+  warnings='-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -fsyntax-only'
+  for standard in c99 c11 c17; do
+    for compiler in gcc clang; do
+      # shellcheck disable=SC2086 # a list of words
+      $compiler -std=$standard $warnings -Wno-pragma-once-outside-header -x c "$build/heed.h" || return 1
+    done
+  done
+  for standard in c++11 c++14 c++17 c++20; do
+    for compiler in g++ clang++; do
+      # shellcheck disable=SC2086
+      $compiler -std=$standard $warnings -Wold-style-cast -Wno-pragma-once-outside-header -x c++ "$build/heed.h" || return 1
+    done
+  done
 }
 
 # A library can be made of gcc's object file, which exports only heed's functions and has no writable data.
@@ -60,8 +73,25 @@ exports_little() {
 }
 
 cplusplus() {
-  g++ -std=c++17 -Wall -Wextra -pedantic -Werror -I"$build" tests/c/host.cpp "$folder/gcc/heed.o" -o "$folder/gcc/host" \
-    $gcc_libraries && "$folder/gcc/host"
+  for compiler in g++ clang++; do
+    for standard in c++11 c++20; do
+      # shellcheck disable=SC2086 # a list of words
+      $compiler -std=$standard -Wall -Wextra -Wpedantic -Werror -I"$build" tests/portable/host.cpp "$folder/gcc/heed.o" \
+        -o "$folder/gcc/host" $gcc_libraries && "$folder/gcc/host" || return 1
+    done
+  done
+}
+
+# digests SIDE "COMPILER" "FLAGS" "LIBRARIES" ENDING "EMULATOR"
+digests() {
+  side=$1 compiler=$2 flags=$3 libraries=$4 ending=$5 emulator=$6
+  mkdir -p "$folder/$side/files"
+  # shellcheck disable=SC2086 # lists of words
+  $compiler -std=c11 -O1 $flags -I"$build" tests/portable/digests.c "$folder/$side/heed.o" \
+    -o "$folder/$side/digests$ending" $libraries &&
+    HEED_CPU=scalar $emulator "$folder/$side/digests$ending" "$folder/$side/files" >"$folder/$side/digests.txt" ||
+    { cat "$folder/$side/digests.txt"; return 1; }
+  scripts/dev/compare_digests.sh "$folder/digests.txt" "$folder/$side/digests.txt"
 }
 
 # What a game may call runs, and what is missing says so.
@@ -76,6 +106,25 @@ packages_in() {
     pkg-config "$2" cmocka libcjson zlib libutf8proc lua5.4
 }
 
+# with_packages SIDE TRIPLE "COMPILER" "LINKER FLAGS" "EMULATOR": a side with all libraries but BLAS, and Lua, from
+# Debian's packages for that architecture, which has the side's name. @ in the emulator stands for their folders.
+with_packages() {
+  side=$1 triple=$2 compiler=$3 linking=$4
+  scripts/dev/unpack_packages.sh "$build/$side-libraries" "$side" libcmocka-dev libcmocka0 libcjson-dev libcjson1 zlib1g-dev \
+    zlib1g libutf8proc-dev libutf8proc2 liblua5.4-dev liblua5.4-0 >/dev/null
+  root=$(realpath "$build/$side-libraries/root")
+  libraries=$root/usr/lib/$triple:$root/lib/$triple
+  emulator=$(echo "$5" | sed "s|@|$libraries|")
+  flags="-DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_LUA=1 $(packages_in "$libraries" --cflags) \
+    -I$root/usr/include/$triple"
+  libraries="$(packages_in "$libraries" --libs) -Wl,-rpath-link,$libraries $linking -lm -pthread"
+  shift 5
+  # shellcheck disable=SC2086 # a list of words
+  tally "$compiler, with libraries and Lua" make_tests $side "$compiler" "$flags" '' "$libraries" '' "$@"
+  tally 'the C tests' run $side "$emulator" "$@"
+  tally 'the same bits' digests $side "$compiler" "$flags" "$libraries" '' "$emulator"
+}
+
 # x87 registers round differently; the message names the compiler options to use.
 refuses_x87() {
   i686-linux-gnu-gcc -fsyntax-only "$build/heed.c" 2>&1 | grep -F -e '-msse2 -mfpmath=sse'
@@ -87,31 +136,17 @@ run() { # SIDE EMULATOR NAME...
   TESTS="$*" EMULATOR="$emulator" scripts/dev/run_tests.sh "$folder/$side"
 }
 
-# under_wine FOLDER TEST...: all tests share one wine server. Debian's server ends with each test otherwise, and a
-# test that starts at that moment loses its connection.
-under_wine() {
-  WINEPREFIX=$(realpath "$1")/wine
-  WINEDEBUG=-all
-  export WINEPREFIX WINEDEBUG
-  shift
-  wine=$(command -v /usr/lib/wine/wine64 wine64 wine | head -n 1)
-  server=$(command -v /usr/lib/wine/wineserver /usr/lib/wine/wineserver64 wineserver | head -n 1)
-  mkdir -p "$WINEPREFIX"
-  ${server:-:} -p60 # seconds to wait for the next test
-  run windows "$wine" "$@"
-  code=$?
-  ${server:-:} -k
-  return $code
-}
-
 lua=$(scripts/dev/find_lua.sh 5.4 library)
 gcc_flags="-fPIC -DHEED_BLAS=1 -DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_LUA=1 $(packages --cflags openblas) \
   $(packages --cflags libcjson) $(packages --cflags zlib) $(packages --cflags libutf8proc) $(packages --cflags "$lua")"
 gcc_libraries="$(packages --libs openblas libcjson zlib libutf8proc "$lua") -lm -pthread"
 cmocka="$(packages --libs cmocka)"
 
-tally 'heed.h alone, in C++17 and C99' header
-for side in ${SIDES:-gcc minimal clang windows i386 arm64 riscv64 wasm}; do
+mkdir -p "$folder/files"
+HEED_CPU=scalar "$build/digests" "$folder/files" >"$folder/digests.txt" || { cat "$folder/digests.txt"; exit 1; }
+
+tally 'heed.h alone, in C99 to C17 and C++11 to C++20' header
+for side in ${SIDES:-$all_sides}; do
   case $side in
     gcc)
       # shellcheck disable=SC2086 # a list of words
@@ -120,7 +155,7 @@ for side in ${SIDES:-gcc minimal clang windows i386 arm64 riscv64 wasm}; do
       tally 'the C tests' run gcc '' $all
       tally 'the symbols of the object file' exports_little
       tally 'its size' scripts/dev/check_size.sh 'everything: `HEED_LUA` and all libraries' "$folder/gcc/heed.o"
-      tally 'a host in C++17' cplusplus ;;
+      tally 'a host in C++11 and C++20' cplusplus ;;
     minimal) # the smallest build, the C tests of what it has, and specs with the module that contains Lua's side
       flags='-fPIC -Os -fno-asynchronous-unwind-tables -DHEED_MINIMAL=1'
       names=$(without test_attention_backward test_attention_backward_kernels test_backward_kernels test_backward_steps \
@@ -144,33 +179,36 @@ for side in ${SIDES:-gcc minimal clang windows i386 arm64 riscv64 wasm}; do
       # shellcheck disable=SC2086
       tally 'clang, without options' make_tests clang clang '' '' "$cmocka -lm -pthread" '' $names
       # shellcheck disable=SC2086
-      tally 'the C tests' run clang '' $names ;;
+      tally 'the C tests' run clang '' $names
+      tally 'the same bits' digests clang clang '' '-lm -pthread' '' '' ;;
+    musl) # static, without libraries
+      names=$(without test_files test_failing test_states test_lua_module test_cancel)
+      # shellcheck disable=SC2086
+      tally 'musl-gcc' make_tests musl musl-gcc '' '-Itests/c/plain' '-static -lm -pthread' '' $names
+      # shellcheck disable=SC2086
+      tally 'the C tests' run musl '' $names
+      tally 'the same bits' digests musl musl-gcc '' '-static -lm -pthread' '' '' ;;
     windows) # without the tests that need pipes, links, signals or forks
       names=$(without test_files test_failing test_states test_lua_module test_parallel test_limits test_log test_cancel test_busy test_poll)
       # shellcheck disable=SC2086
-      tally 'mingw-w64' make_tests windows x86_64-w64-mingw32-gcc '' '-Itests/c/plain -D__USE_MINGW_ANSI_STDIO=1' -static \
-        .exe $names
-      # shellcheck disable=SC2086
-      tally 'the C tests under wine' under_wine "$folder" $names
-      # Debian has no Lua for Windows, but its headers are the same everywhere.
-      # shellcheck disable=SC2046
-      tally 'mingw-w64, with Lua' x86_64-w64-mingw32-gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror -DHEED_LUA=1 \
-        $(packages --cflags "$lua") "$build/heed.c" ;;
+      tally 'mingw-w64' scripts/dev/run_windows_tests.sh "$build" "$folder" $names ;;
     i386) # runs natively on x86-64, with the cross compiler's C library
-      scripts/dev/unpack_packages.sh "$build/i386" i386 libcmocka-dev libcmocka0 libcjson-dev libcjson1 zlib1g-dev zlib1g \
-        libutf8proc-dev libutf8proc2 liblua5.4-dev liblua5.4-0 >/dev/null
-      root=$(realpath "$build/i386/root") system=/usr/i686-linux-gnu
-      libraries=$root/usr/lib/i386-linux-gnu:$root/lib/i386-linux-gnu
-      emulator="$system/lib/ld-linux.so.2 --library-path $libraries:$system/lib"
-      [ "$(uname -m)" = x86_64 ] || emulator="qemu-i386 -L $system -E LD_LIBRARY_PATH=$libraries"
+      system=/usr/i686-linux-gnu
+      emulator="$system/lib/ld-linux.so.2 --library-path @:$system/lib"
+      [ "$(uname -m)" = x86_64 ] || emulator="qemu-i386 -L $system -E LD_LIBRARY_PATH=@"
       tally 'x87 arithmetic is refused' refuses_x87
       # shellcheck disable=SC2086
-      tally 'i686-linux-gnu-gcc, with libraries and Lua' make_tests i386 'i686-linux-gnu-gcc -msse2 -mfpmath=sse -Wno-psabi' \
-        "-DHEED_CJSON=1 -DHEED_ZIP=1 -DHEED_UTF8PROC=1 -DHEED_LUA=1 $(packages_in "$libraries" --cflags) \
-          -I$root/usr/include/i386-linux-gnu" \
-        '' "$(packages_in "$libraries" --libs) -Wl,-rpath-link,$libraries -lm -pthread" '' $all
+      with_packages i386 i386-linux-gnu 'i686-linux-gnu-gcc -msse2 -mfpmath=sse -Wno-psabi' '' "$emulator" $all ;;
+    armhf) # 32-bit ARM; without test_parallel, since qemu cannot fork while there are threads
+      names=$(without test_parallel)
       # shellcheck disable=SC2086
-      tally 'the C tests' run i386 "$emulator" $all ;;
+      with_packages armhf arm-linux-gnueabihf arm-linux-gnueabihf-gcc '' \
+        'qemu-arm -L /usr/arm-linux-gnueabihf -E LD_LIBRARY_PATH=@' $names ;;
+    s390x) # big-endian
+      names=$(without test_parallel)
+      # shellcheck disable=SC2086
+      with_packages s390x s390x-linux-gnu 's390x-linux-gnu-gcc -fexcess-precision=fast' '' \
+        'qemu-s390x -L /usr/s390x-linux-gnu -E LD_LIBRARY_PATH=@' $names ;;
     arm64) # tests that reach the kernels; make test-isa runs the others on the sources
       names="test_small_pass test_products test_portable"
       scripts/dev/unpack_packages.sh "$build/arm64-cmocka" arm64 libcmocka-dev libcmocka0 >/dev/null
@@ -180,13 +218,15 @@ for side in ${SIDES:-gcc minimal clang windows i386 arm64 riscv64 wasm}; do
         "-L$root/usr/lib/aarch64-linux-gnu -lcmocka -lm -pthread" '' $names
       # shellcheck disable=SC2086
       tally 'the C tests under qemu' run arm64 \
-        "qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$root/usr/lib/aarch64-linux-gnu" $names ;;
+        "qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$root/usr/lib/aarch64-linux-gnu" $names
+      tally 'the same bits' digests arm64 aarch64-linux-gnu-gcc '' '-lm -pthread' '' 'qemu-aarch64 -L /usr/aarch64-linux-gnu' ;;
     riscv64) # without libraries: Debian 12 has packages for the compiler only
       names="test_shape test_tensor test_small_pass test_products test_portable"
       # shellcheck disable=SC2086
       tally 'riscv64-linux-gnu-gcc' make_tests riscv64 riscv64-linux-gnu-gcc '' -Itests/c/plain '-static -lm -pthread' '' $names
       # shellcheck disable=SC2086
-      tally 'the C tests under qemu' run riscv64 qemu-riscv64 $names ;;
+      tally 'the C tests under qemu' run riscv64 qemu-riscv64 $names
+      tally 'the same bits' digests riscv64 riscv64-linux-gnu-gcc '' '-static -lm -pthread' '' qemu-riscv64 ;;
     wasm) # one thread; no signals, no process limits, no JSON, zip and Lua
       names=$(without test_files test_failing test_states test_lua_module test_cancel test_parallel test_busy test_log \
         test_poll)
@@ -195,7 +235,10 @@ for side in ${SIDES:-gcc minimal clang windows i386 arm64 riscv64 wasm}; do
         '-Itests/c/plain -D_WASI_EMULATED_MMAN' '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' '' $names
       # shellcheck disable=SC2086
       tally 'the C tests in node' run wasm \
-        'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' $names ;;
+        'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' $names
+      tally 'the same bits' digests wasm 'clang --target=wasm32-wasi --sysroot=/usr' '' \
+        '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' .wasm \
+        'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' ;;
   esac
 done
 tallied

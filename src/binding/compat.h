@@ -17,6 +17,8 @@
 #include <lua.h>
 #include <lualib.h>
 
+#include "right_lua.h"
+
 #ifdef LUA_JITLIBNAME /* LuaJIT calls itself 5.1 */
 #include <luajit.h>
 #define LHEED_JIT      1

@@ -232,10 +232,16 @@ static void add_fields(lua_State *L, const char *owner, const late_field *fields
 
 /* ---- Opening ---- */
 
-/* core.open(require): the library, with the parts that are written in Lua. If memory runs out, the next call
- * starts again. */
+/* core.open(require, version): the library, with the parts that are written in Lua, which are of that
+ * version. If memory runs out, the next call starts again. */
 static int open_late(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
+  const char *version = luaL_optstring(L, 2, "unknown");
+  if (strcmp(version, HEED_VERSION) != 0)
+    return luaL_error(L,
+                      "heed's Lua files are of version %s, and its module is of version %s; package.path and "
+                      "package.cpath must lead to the same version",
+                      version, HEED_VERSION);
   luaL_checktype(L, lua_upvalueindex(2), LUA_TTABLE); /* the debug library can change an upvalue */
   lua_settop(L, 1);
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &opened_key) != LUA_TNIL) {

@@ -23,6 +23,7 @@ static void open_core(lua_State *L) {
 }
 
 int luaopen_heed_core(lua_State *L) {
+  lheed_check_lua(L, "heed");
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &core_key) == LUA_TNIL) {
     lua_pop(L, 1);
     open_core(L);
@@ -87,6 +88,7 @@ static void prepare_own_require(lua_State *L) {
 
 /* The Lua files are embedded. Where the state has the package library, `require "heed.…"` finds them, too. */
 int luaopen_heed(lua_State *L) {
+  lheed_check_lua(L, "heed");
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key) == LUA_TNIL) prepare_own_require(L);
   if (lheed_push_preload(L) == LUA_TTABLE) {
     for (size_t i = 0; lheed_sources[i].name; i++) {

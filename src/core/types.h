@@ -15,10 +15,14 @@
 
 #include "convert.h"
 
-/* The x87 registers of 32-bit x86 keep more digits than a float has; exp, which rounds by adding a large
- * number, would then return powers of 2. */
+/* The x87 registers of 32-bit x86 keep more digits than a float has, and with -std=c11 gcc computes floats in
+ * double on s390x; exp, which rounds by adding a large number, would then return powers of 2. */
 #if FLT_EVAL_METHOD == 1 || FLT_EVAL_METHOD == 2 || (FLT_EVAL_METHOD < 0 && defined(__i386__))
+#if defined(__s390__)
+#error "heed needs floats that are computed as floats: on s390x, compile with -fexcess-precision=fast"
+#else
 #error "heed needs floats that are computed as floats: on 32-bit x86, compile with -msse2 -mfpmath=sse"
+#endif
 #endif
 
 #define HEED__ALIGNMENT 64 /* of the elements of a new tensor: a cache line, an AVX-512 register */

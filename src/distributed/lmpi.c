@@ -420,6 +420,7 @@ int luaopen_heed_mpi(lua_State *L) {
                                        {"counted", counted},
                                        {"abort", abort_job},
                                        {NULL, NULL}};
+  lheed_check_lua(L, "heed_mpi");
   if (!heed_check_version(HEED_VERSION_NUMBER))
     return luaL_error(L, "heed_mpi was made for heed %s, and this is heed %s; build both of the same version",
                       HEED_VERSION, heed_version());

@@ -191,9 +191,10 @@ void heed__pieces_begin(heed__pieces *p, const heed_tensor *x, void *buffer, siz
   const size_t width = heed__element_bytes(x->dtype);
   *p = (heed__pieces){.buffer = buffer, .more = x->numel > 0, .whole = is_as_in_file(x)};
   heed__alias_on_stack(&p->x, x);
-  if (x->ndim == 0) {
+  if (heed_tensor_is_contiguous(x)) {
     p->x.ndim = 1;
-    p->x.shape[0] = p->x.stride[0] = 1;
+    p->x.shape[0] = x->numel;
+    p->x.stride[0] = 1;
   }
   if (!p->more || p->whole) return;
   int64_t inner = 1; /* elements of the dimensions after d, which are copied whole */
@@ -216,7 +217,8 @@ static void advance(heed__pieces *p, int64_t count) {
   }
 }
 
-/* Copies a piece with one call, which transposes in blocks. */
+/* Copies a piece with one call, which transposes in blocks. Contiguous elements may be those of a header on
+ * the stack, which has no context to walk with. */
 bool heed__pieces_next(heed__pieces *p) {
   const size_t width = heed__element_bytes(p->x.dtype);
   if (!p->more) return false;
@@ -240,7 +242,11 @@ bool heed__pieces_next(heed__pieces *p) {
   heed__alias_on_stack(&to, &from);
   to.data = p->buffer;
   heed__row_major(to.ndim, to.shape, to.stride);
-  (void)!heed__copy_elements(&to, &from);
+  if (from.ndim == 1 && from.stride[0] == 1) {
+    memcpy(p->buffer, from.data, (size_t)from.numel * width);
+  } else {
+    (void)!heed__copy_elements(&to, &from);
+  }
   uint8_t *flag = p->buffer;
   for (int64_t i = 0; from.dtype == HEED_BOOL && i < from.numel; i++) flag[i] = flag[i] != 0;
   if (!heed__is_little_endian()) heed__reverse_bytes(p->buffer, from.numel, width);

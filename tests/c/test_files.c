@@ -216,37 +216,7 @@ static void missing_arguments_are_refused(void **state) {
   heed_tensor_free(x);
 }
 
-/* ---- Elements as bytes ---- */
-
-/* With a buffer of any size, the pieces together are the row-major copy. */
-static void pieces_are_row_major_in_a_buffer_of_any_size(void **state) {
-  files *f = *state;
-  heed_context *ctx = f->ctx;
-  heed_tensor *whole = NULL, *x = NULL, *view = NULL, *turned = NULL, *copy = NULL;
-  _Alignas(8) char buffer[24 * 8], got[24 * 8];
-  for (int dtype = 0; dtype <= HEED_INT8; dtype++) {
-    assert_ok(heed_range(ctx, HEED_INT64, heed_integer(0), heed_integer(23), heed_integer(1), &whole));
-    assert_ok(heed_to(ctx, whole, (heed_dtype)dtype, &x));
-    assert_ok(heed_view(ctx, x, 3, SHAPE(2, 3, 4), &view));
-    assert_ok(heed_permute(ctx, view, 3, (const int[]){3, 1, 2}, &turned));
-    assert_ok(heed_clone(ctx, turned, &copy));
-    for (size_t bytes = 8; bytes <= sizeof(buffer); bytes++) {
-      heed__pieces pieces;
-      size_t used = 0;
-      heed__pieces_begin(&pieces, turned, buffer, bytes);
-      while (heed__pieces_next(&pieces)) {
-        assert_true(pieces.bytes > 0 && pieces.bytes <= bytes && used + pieces.bytes <= sizeof(got));
-        memcpy(got + used, pieces.data, pieces.bytes);
-        used += pieces.bytes;
-      }
-      assert_int_equal(used, 24 * heed__element_bytes((heed_dtype)dtype));
-      assert_memory_equal(got, heed_tensor_data(copy), used);
-    }
-    heed_tensor *const all[] = {whole, x, view, turned, copy};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) heed_tensor_free(all[i]);
-    whole = x = view = turned = copy = NULL;
-  }
-}
+/* ---- Elements as bytes: test_pieces.c, too ---- */
 
 /* Bools in a host's memory may be any byte. */
 static void bools_are_written_as_0_and_1(void **state) {
@@ -556,7 +526,6 @@ int main(void) {
     FILES_TEST(loaded_tensors_outlive_the_context_s_owner),
     FILES_TEST(a_destroyed_context_unmaps_its_files),
     FILES_TEST(missing_arguments_are_refused),
-    FILES_TEST(pieces_are_row_major_in_a_buffer_of_any_size),
     FILES_TEST(bools_are_written_as_0_and_1),
     FILES_TEST(a_writer_patches_what_was_put),
     FILES_TEST(a_full_disk_leaves_the_old_file),
