@@ -25,6 +25,7 @@ pages.REASONS = {
   ["needs another Lua"] = true,
   ["needs an installed heed"] = true,
   ["make test-install runs it"] = true,
+  ["make test-amalgamation runs it"] = true,
 }
 
 --- The paths of all pages, README.md first.

@@ -65,6 +65,11 @@ needs_of() {
         '(on Debian only)' '(on Debian only)' '(on Debian only)'
       need 'echo "#include <stdlib.h>" | riscv64-linux-gnu-gcc -E -' 'gcc-riscv64-linux-gnu libc6-dev-riscv64-cross' \
         gcc-riscv64-linux-gnu riscv64-linux-gnu-gcc '(on Linux only)'
+      need 'echo "#include <stdlib.h>" | arm-linux-gnueabihf-gcc -E -' 'gcc-arm-linux-gnueabihf libc6-dev-armhf-cross' \
+        gcc-arm-linux-gnu '(in the AUR)' '(on Linux only)'
+      need 'echo "#include <stdlib.h>" | s390x-linux-gnu-gcc -E -' 'gcc-s390x-linux-gnu libc6-dev-s390x-cross' \
+        gcc-s390x-linux-gnu '(in the AUR)' '(on Linux only)'
+      need 'command_exists musl-gcc' musl-tools musl-gcc musl '(on Linux only)'
       need 'command_exists qemu-riscv64' qemu-user qemu-user qemu-user '(on Linux only)'
       need 'ls /usr/lib/wasm32-wasi/libc.a' wasi-libc wasi-libc-devel wasi-libc wasi-libc
       need 'command_exists wasm-ld' lld lld lld lld

@@ -170,6 +170,10 @@ static void attention(void) {
   MUST(heed_narrow(ctx, q, 3, 1, 1, &one));
   for (size_t i = 0; i < sizeof options / sizeof *options; i++)
     MUST(heed_scaled_dot_product_attention(ctx, one, k, v, &options[i], &y, NULL)), add(y), y = NULL;
+  heed_tensor *query = normal(SHAPE(2, 1, 64)),
+              *keys = normal(SHAPE(1, 3000, 64)); /* in ranges that are joined */
+  MUST(heed_scaled_dot_product_attention(ctx, query, keys, keys, NULL, &y, NULL)), add(y), y = NULL;
+  heed_tensor_free(query), heed_tensor_free(keys);
   end("attention of one query");
   begin();
   MUST(heed_alibi_slopes(ctx, 4, &slopes));
