@@ -2,6 +2,7 @@
  * the Lua file checks the rest. Ranks count from 1 here. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../binding/compat.h"
 #include "distributed.h"
@@ -400,6 +401,18 @@ static void open_state(lua_State *L, heed_context *context) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
 }
 
+/* The version of the heed that this state has loaded, which need not be the one whose functions this module
+ * calls. */
+static const char *version_of_heed(lua_State *L) {
+  const char *version = NULL;
+  const int top = lua_gettop(L);
+  if (lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED") == LUA_TTABLE &&
+      lua_getfield(L, -1, "heed") == LUA_TTABLE && lua_getfield(L, -1, "version") == LUA_TSTRING)
+    version = lua_tostring(L, -1); /* stays referenced by that table */
+  lua_settop(L, top);
+  return version ? version : heed_version();
+}
+
 __attribute__((visibility("default"))) int luaopen_heed_mpi(lua_State *L);
 
 int luaopen_heed_mpi(lua_State *L) {
@@ -421,9 +434,11 @@ int luaopen_heed_mpi(lua_State *L) {
                                        {"abort", abort_job},
                                        {NULL, NULL}};
   lheed_check_lua(L, "heed_mpi");
-  if (!heed_check_version(HEED_VERSION_NUMBER))
-    return luaL_error(L, "heed_mpi was made for heed %s, and this is heed %s; build both of the same version",
-                      HEED_VERSION, heed_version());
+  const char *version = version_of_heed(L);
+  if (!heed_check_version(HEED_VERSION_NUMBER) || strcmp(version, HEED_VERSION) != 0)
+    return luaL_error(L,
+                      "heed_mpi was built for heed %s, and this is heed %s; build both of the same version",
+                      HEED_VERSION, version);
   heed_context *context = heed_lua_context(L);
   if (!context) return luaL_error(L, "heed_mpi needs heed; call require \"heed\" first");
   heed_limits limits = {.size = sizeof limits};

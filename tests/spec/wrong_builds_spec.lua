@@ -5,10 +5,16 @@ local support = require "tests.support"
 local quote, run = support.quote, support.run
 local modules = "LUA_CPATH=" .. quote(support.build .. "/?.so")
 
--- What an interpreter says to `require "heed"` with a module of this build, in one line.
-local function answer(lua, paths)
-  local result = run(("%s %s -e 'print(require \"heed\".version)' 2>&1"):format(paths, lua))
+-- Whether an interpreter that finds a module of this build fails, and what it says.
+local function answer(lua, paths, code)
+  local result = run(("%s %s -e %s 2>&1"):format(paths, lua, quote(code or 'print(require "heed".version)')))
   return result.code, result.out
+end
+
+local function exists(path)
+  local file = io.open(path)
+  if file then file:close() end
+  return file ~= nil
 end
 
 local function edited(path, pattern, replacement)
@@ -34,6 +40,11 @@ describe("a module for another Lua #plain", function()
           assert.are.equal(1, code, text)
           assert.truthy(text:find(message, 1, true), text)
         end
+      end
+      if not fits and exists(support.build .. "/heed_mpi.so") then
+        local code, text = answer(found.out:gsub("\n", ""), modules, 'require "heed_mpi"')
+        assert.are.equal(1, code, text)
+        assert.truthy(text:find("heed_mpi was built for", 1, true), text)
       end
     end)
   end
@@ -70,5 +81,19 @@ describe("a module of another kind #plain", function()
       assert.truthy(text:find(message:format(said, version), 1, true), text)
     end
     support.remove_folder(folder)
+  end)
+
+  it("heed_mpi of another version than heed is refused with both versions", function()
+    local other = support.build .. "/other/build/heed.so"
+    if not lua then return pending "there is no plain interpreter" end
+    for _, path in ipairs { other, support.build .. "/heed_mpi.so" } do
+      if not exists(path) then return pending("there is no " .. path) end
+    end
+    local found = other:gsub("heed%.so$", "?.so") .. ";" .. support.build .. "/?.so"
+    local paths = "LUA_PATH=none LUA_CPATH=" .. quote(found)
+    local code, text = answer(lua, paths, 'require "heed" require "heed_mpi"')
+    assert.are.equal(1, code)
+    local message = "heed_mpi was built for heed %s, and this is heed 9.9.9; build both of the same version"
+    assert.truthy(text:find(message:format(require "heed".version), 1, true), text)
   end)
 end)
