@@ -120,6 +120,9 @@ function support.pack(...) return { n = select("#", ...), ... } end
 
 local build = os.getenv "HEED_BUILD" or "build"
 
+-- A big-endian machine reverses the numbers of files, so it cannot map them.
+support.big_endian = support.lua == "5.4" and string.pack("=I2", 1) == "\0\1"
+
 -- Quotes a word for the shell.
 function support.quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 

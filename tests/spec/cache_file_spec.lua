@@ -75,6 +75,7 @@ describe("a saved cache", function()
   end)
 
   it("is mapped: it costs no memory until tokens are appended, and then as much as a new one", function()
+    if support.big_endian then return pending "a big-endian machine copies the numbers of files" end
     local m, path = module { context_length = 3000, head_dim = 16 }, folder "cache.safetensors"
     local cache = m:new_cache()
     m(heed.randn(1, 2000, 6), { cache = cache })
