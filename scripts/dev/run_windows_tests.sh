@@ -28,7 +28,7 @@ commands_of_the_page() {
   rm -rf "$page"
   mkdir -p "$page"
   cp "$build/heed.c" "$build/heed.h" "$page" && cp tests/portable/digests.c "$page/game.c" || return 1
-  ln -s "$(realpath "$build/lua_source/source")" "$page/lua"
+  ln -s "$(realpath "$build/lua_source/source")" "$page/lua-5.4"
   awk '/^## / { here = /^## Windows/ } /^```$/ { on = 0 } here && on { print } here && /^```sh$/ { on = 1 }' \
     docs/two-files.md >"$page/commands.sh"
   [ -s "$page/commands.sh" ] && (cd "$page" && sh -e commands.sh)
@@ -36,7 +36,7 @@ commands_of_the_page() {
 
 c_tests() {
   for name in "$@"; do
-    $cc -std=c11 -O1 -DHEED_LUA=1 -I"$page/lua/src" -Itests/c/plain -D__USE_MINGW_ANSI_STDIO=1 "tests/c/$name.c" \
+    $cc -std=c11 -O1 -DHEED_LUA=1 -I"$page/lua-5.4/src" -Itests/c/plain -D__USE_MINGW_ANSI_STDIO=1 "tests/c/$name.c" \
       "$page/heed.o" "$page"/lua54/*.o -static -o "$folder/test/$name.exe" || return 1
     mv "$folder/test/$name.exe" "$folder/test/$name" # the name that run_tests.sh uses
   done
@@ -74,7 +74,7 @@ says() { # PROGRAM: an interpreter; Windows looks for DLLs in its folder
   [ "$(cat "$folder/line.txt")" = 'tensor([2., 4.]) true true false' ]
 }
 says_inside() { # its Lua is the one in the DLL
-  $cc -DLUA_BUILD_AS_DLL "$page/lua/src/lua.c" -L"$page/inside" -lheed -o "$page/inside/lua.exe" && says "$page/inside/lua.exe"
+  $cc -DLUA_BUILD_AS_DLL "$page/lua-5.4/src/lua.c" -L"$page/inside" -lheed -o "$page/inside/lua.exe" && says "$page/inside/lua.exe"
 }
 
 tally 'the commands of docs/two-files.md for Windows' commands_of_the_page
