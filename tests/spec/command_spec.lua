@@ -32,6 +32,27 @@ describe("heed SCRIPT", function()
     assert.truthy(result.err:find("^heed: cannot open no/such/file.lua"))
   end)
 
+  -- Its folder leads to Lua files and modules beside it: on Linux /proc names it, elsewhere what it was called by.
+  it("finds its own folder", function()
+    local code = support.quote "print(package.path:match '([^;]*)/../lua/%?.lua;')"
+    local within = "unshare --mount sh -c %s"
+    local shell = "umount -l /proc && cd / && PATH=/nowhere:%s:/bin && %s -e %s"
+    if run(within:format "'umount -l /proc'").code ~= 0 then pending "needs root, for a system without /proc" end
+    local folder = support.build
+    for _, name in ipairs { "heed", support.runner } do
+      prints(folder .. "\n", run(within:format(support.quote(shell:format(folder, name, code)))))
+    end
+    local link = support.new_folder()
+    run(("ln -s %s %s/linked"):format(support.quote(support.runner), link))
+    prints(folder .. "\n", run(within:format(support.quote(shell:format(link, "linked", code)))))
+    prints(folder .. "\n", run(("%s/linked -e %s"):format(link, code)))
+    support.remove_folder(link)
+    -- called by a name that no folder has, it has none of its own
+    local other = "umount -l /proc && cd / && PATH=/nowhere:/bin && exec -a absent %s -e %s"
+    local bash = "unshare --mount bash -c %s"
+    prints("nil\n", run(bash:format(support.quote(other:format(support.runner, code)))))
+  end)
+
   it("has the same globals as lua", function()
     with_script("require 'heed'; print(rawget(_G, 'heed'), rawget(_G, 'nn'))", function(path)
       prints("nil\tnil\n", command(path))

@@ -144,17 +144,17 @@ end)
 
 describe("the prompt on a terminal", function()
   local has_terminal = run("script -qec true /dev/null").code == 0
-  local home
+  local home, state -- the environment's HOME and XDG_STATE_HOME
 
-  before_each(function() home = support.new_folder() end)
+  before_each(function() home, state = support.new_folder(), "" end)
   after_each(function() support.remove_folder(home) end)
 
   -- The contents of the screen after typing these keys at intervals of `seconds`.
   local function type_keys(keys, seconds)
     local typing = {}
     for _, key in ipairs(keys) do typing[#typing + 1] = ("sleep %s; printf -- '%s'"):format(seconds, key) end
-    return run(("{ sleep 0.3; %s; } | HOME=%s XDG_STATE_HOME= TERM=xterm timeout 60 script -qec %s /dev/null"):format(
-      table.concat(typing, "; "), home, support.quote(heed))).out:gsub("\r", "")
+    return run(("{ sleep 0.3; %s; } | HOME=%s XDG_STATE_HOME=%s TERM=xterm timeout 60 script -qec %s /dev/null"):format(
+      table.concat(typing, "; "), home, state, support.quote(heed))).out:gsub("\r", "")
   end
 
   -- Types the keys; more slowly again if the texts do not appear, since the machine may be busy.
@@ -202,6 +202,24 @@ describe("the prompt on a terminal", function()
     home = "/proc/nowhere"
     on_screen({ "1 + 2\\n", "\\004" }, "> 1 + 2\n3\n> ")
     home = folder
+  end)
+
+  it_on_terminal("keeps its history where XDG_STATE_HOME says, if that is an absolute path", function()
+    state = home .. "/state"
+    on_screen({ "x = 123\\n", "  \\n", "os.exit()\\n" }, "> os.exit()")
+    assert.truthy(support.read(state .. "/heed/history"):find("123", 1, true))
+    state = "relative"
+    on_screen({ "x = 456\\n", "os.exit()\\n" }, "> os.exit()")
+    assert.truthy(support.read(home .. "/.local/state/heed/history"):find("456", 1, true))
+    local folder = home
+    home, state = "", ""
+    on_screen({ "1 + 2\\n", "\\004" }, "> 1 + 2\n3\n> ")
+    home = folder
+  end)
+
+  it_on_terminal("indents with Tab at the start of a line, and leaves a name that it does not know", function()
+    on_screen({ "\\t1 + 2\\n", " \\t4 + 4\\n", "nothing_of_this_name", "\\t", " = 5\\n", "nothing_of_this_name\\n",
+      "\\004" }, ">   1 + 2\n3\n", "4 + 4\n8\n", "\n5\n")
   end)
 
   it_on_terminal("completes with Tab", function()
