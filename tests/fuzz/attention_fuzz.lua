@@ -6,6 +6,7 @@
 require "tests.older_lua"
 local chances = require "tests.fuzz.chances"
 local heed = require "heed"
+local naive = require "tests.naive_attention"
 local random, chance, one_of = chances.random, chances.chance, chances.one_of
 
 local EPSILON = 2 ^ -24 -- of float32
@@ -293,6 +294,18 @@ local function cached()
   local allowed = largest * (2 ^ -16 + 12 * ROUNDING[dtype]) + 2 ^ -18
   local gap = (whole - pieces):abs():max():item()
   if gap > allowed or gap ~= gap then problem("the pieces differ by %g; at most %g is allowed", gap, allowed) end
+  local h, i = random(heads), random(n)
+  local list = x[1]:tolist()
+  local row = naive.row(m, list, list, list, h, i, i,
+    function(j) return j > i or options.window ~= nil and j < i - options.window.left end, function() return 0 end)
+  local _, taps = m(x, { need_weights = true })
+  local weights = taps.weights[1][h][i]:tolist()
+  for j = 1, n do
+    if difference(weights[j], row.weight[j]) > 2 ^ -15 then
+      problem("weight %d of query %d in head %d is %g; it must be %g", j, i, h, weights[j], row.weight[j])
+      break
+    end
+  end
   local steps = m:steps(x, { ms = 0 })
   for _ in steps do end -- luacheck: ignore 542
   if not heed.equal(steps.result, whole) then problem "the slices give other bits" end

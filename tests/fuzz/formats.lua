@@ -138,27 +138,27 @@ end
 
 -- ---- zip ----------------------------------------------------------------------------------------
 
-local TABLE
-local function crc32(of)
-  if not TABLE then
-    TABLE = {}
-    for i = 0, 255 do
-      local c = i
-      for _ = 1, 8 do c = c & 1 == 1 and 0xEDB88320 ~ (c >> 1) or c >> 1 end
-      TABLE[i] = c
-    end
+-- As a text, since older Luas cannot read its operators.
+local crc32 = (loadstring or load) [[ -- luacheck: ignore 113
+  local steps = {}
+  for i = 0, 255 do
+    local c = i
+    for _ = 1, 8 do c = c & 1 == 1 and 0xEDB88320 ~ (c >> 1) or c >> 1 end
+    steps[i] = c
   end
-  local c = 0xFFFFFFFF
-  for i = 1, #of do c = TABLE[(c ~ of:byte(i)) & 255] ~ (c >> 8) end
-  return c ~ 0xFFFFFFFF
-end
+  return function(of)
+    local c = 0xFFFFFFFF
+    for i = 1, #of do c = steps[(c ~ of:byte(i)) & 255] ~ (c >> 8) end
+    return c ~ 0xFFFFFFFF
+  end
+]]()
 
 -- Stored, or as one stored block of deflate.
 local function packed(body, deflated)
   if not deflated then return body end
   local function size(of) return #of end
   return { text("tag", "\1"), number("length", "<I2", size, body),
-    number("length", "<I2", function(of) return #of ~ 0xFFFF end, body),
+    number("length", "<I2", function(of) return 65535 - #of end, body),
     body }
 end
 

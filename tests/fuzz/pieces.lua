@@ -65,7 +65,7 @@ function pieces.protobuf(text, depth)
     local value, shift = 0, 0
     repeat
       local byte = text:byte(at) or 0
-      value, shift, at = value + (byte & 127) * 2 ^ shift, shift + 7, at + 1
+      value, shift, at = value + byte % 128 * 2 ^ shift, shift + 7, at + 1
     until byte < 128
     return math.floor(value), at
   end
@@ -73,7 +73,7 @@ function pieces.protobuf(text, depth)
     local bytes = {}
     repeat
       local byte = value % 128
-      value = value // 128
+      value = math.floor(value / 128)
       bytes[#bytes + 1] = string.char(value > 0 and byte + 128 or byte)
     until value == 0
     return table.concat(bytes)

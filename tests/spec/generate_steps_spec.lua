@@ -77,8 +77,8 @@ for _, kind in ipairs { "gpt2", "llama" } do
 
     it("locates errors within a slice at the call of advance", function()
       local steps, rows = m:generate_steps({ 4, 0 }, {}), m:parameters()[1].shape[1]
-      raises("Embedding: id 0 is out of range; weight has rows 1 to " .. rows .. " (element [2] of ids); ids count from 1, as "
-        .. "arange(1, n + 1) does", function() steps:advance() end)
+      raises("Embedding: id 0 is out of range; weight has rows 1 to " .. rows .. " (element [2] of ids); ids count "
+        .. "from 1, as arange(1, n + 1) does", function() steps:advance() end)
     end)
 
     it("reads its arguments when it is called", function()

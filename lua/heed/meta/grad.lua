@@ -24,7 +24,8 @@ function Tensor:detach_() end
 function Tensor:retain_grad() end
 
 ---A function that gets the gradient of x in each backward pass, and may return another one of the same shape. Hooks are
----called in the order in which they were added; errors in them end the pass.
+---called in the order in which they were added; errors in them end the pass. A function that refers to x itself keeps x
+---in memory until remove() is called: give it weakly, in a table with __mode = "v".
 ---@param f fun(gradient: heed.Tensor): heed.Tensor?
 ---@return heed.Handle handle remove() takes it away
 function Tensor:register_hook(f) end
