@@ -135,7 +135,8 @@ bool heed__stored_convert(const heed__stored *f, bool reversed, const char *p, i
 
 /* ---- Tensors of a mapped file ---- */
 
-#define FORGOTTEN_FROM ((size_t)1 << 16) /* bytes of a part whose pages are given back with its last tensor */
+/* bytes of a part whose pages are given back with its last tensor */
+#define FORGOTTEN_FROM ((size_t)1 << 16)
 
 static void release_map(void *user, void *data) {
   (void)data;
@@ -149,8 +150,8 @@ void heed__mapped_part_release(heed__mapped_part *part) {
   heed__release(ctx, part);
 }
 
-/* A model's small tensors keep the whole file mapped after its weights were converted; the pages of these would
- * count as the process's memory until the system takes them. */
+/* A model's small tensors keep the whole file mapped after its weights were converted; the pages of these
+ * would count as the process's memory until the system takes them. */
 static void release_part(void *user, void *data) {
   heed__mapped_part *part = user;
   (void)data;

@@ -67,7 +67,7 @@ static heed_status push_frame(heed__regex *r, const char *function, match_frame 
 }
 
 /* Charges the steps that have not been charged yet; every 2^16 steps and at the end of a search. */
-static heed_status check_steps(heed__regex *r, const char *function) {
+static heed_status check_regex_steps(heed__regex *r, const char *function) {
   const heed_status status = heed__charge(r->ctx, function, (double)(r->steps - r->charged));
   r->charged = r->steps;
   return status == HEED_OK && heed__is_due(&r->ctx->pace) ? heed__stopped(r->ctx, function) : status;
@@ -82,7 +82,7 @@ static bool take_set(heed__regex *r, const char *function, const heed__instructi
   const uint32_t most = i->greed == HEED__LAZY ? i->min : i->max;
   for (size_t length; count < most && (length = class_step(r, class, text, size, p)) > 0; p += length) {
     if (count++ < i->min) low = p + length;
-    if ((++r->steps & 0xffff) == 0 && (*status = check_steps(r, function)) != HEED_OK) return false;
+    if ((++r->steps & 0xffff) == 0 && (*status = check_regex_steps(r, function)) != HEED_OK) return false;
   }
   if (count < i->min) return false;
   *at = p;
@@ -136,7 +136,7 @@ static heed_status run_code(heed__regex *r, const char *function, uint32_t code,
   for (;;) {
     const heed__instruction *const i = (const heed__instruction *)(const void *)r->code.data + code;
     bool fails = false;
-    if ((++r->steps & 0xffff) == 0) status = check_steps(r, function);
+    if ((++r->steps & 0xffff) == 0) status = check_regex_steps(r, function);
     if (status != HEED_OK) break;
     switch (i->op) {
     case HEED__OP_SET:
@@ -199,7 +199,7 @@ static heed_status find(heed__regex *r, const char *function, const char *text, 
     }
     *found = false;
     if ((++r->steps & 0xffff) == 0) {
-      const heed_status status = check_steps(r, function);
+      const heed_status status = check_regex_steps(r, function);
       if (status != HEED_OK) return status;
     }
     at += first < 128 ? 1 : heed__utf8_length((char)first);
@@ -210,5 +210,5 @@ static heed_status find(heed__regex *r, const char *function, const char *text, 
 heed_status heed__regex_find(heed__regex *r, const char *function, const char *text, size_t size, size_t from,
                              bool *found, heed__text_span *match) {
   const heed_status status = find(r, function, text, size, from, found, match);
-  return status == HEED_OK && r->ctx->limits.work != 0 ? check_steps(r, function) : status;
+  return status == HEED_OK && r->ctx->limits.work != 0 ? check_regex_steps(r, function) : status;
 }

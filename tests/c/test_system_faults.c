@@ -17,8 +17,9 @@
 
 /* These definitions replace the C library's, in heed as well. The call number `at`, from 1, gets the fault;
  * 0: none. */
+enum { FAIL, INTERRUPT, SIGNAL };
 static struct {
-  enum { FAIL, INTERRUPT, SIGNAL } kind;
+  int kind;
   int at, calls, error, signal;
   bool interrupts;     /* every other call fails with EINTR, */
   size_t most;         /* and the others read or write this much at most; 0: all */

@@ -139,7 +139,8 @@ end
 -- ---- zip ----------------------------------------------------------------------------------------
 
 -- As a text, since older Luas cannot read its operators.
-local crc32 = (loadstring or load) [[ -- luacheck: ignore 113
+local read = loadstring or load -- luacheck: ignore 113
+local crc32 = read [[
   local steps = {}
   for i = 0, 255 do
     local c = i

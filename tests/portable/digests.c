@@ -158,7 +158,7 @@ static void attention(void) {
   const heed_attention_options options[] = {
       {.size = sizeof *options},
       {.size = sizeof *options, .is_causal = true},
-      {.size = sizeof *options, .is_causal = true, .window = {true, 9, 0}},
+      {.size = sizeof *options, .is_causal = true, .window = {.has_left = true, .left = 9}},
       {.size = sizeof *options, .softcap = 5, .scale = 0.3},
       {.size = sizeof *options, .is_causal = true, .sinks = sinks},
   };

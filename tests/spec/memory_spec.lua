@@ -156,8 +156,8 @@ describe("memory #plain", function() -- sanitizers delay the freeing of memory
     end
   end
 
-  -- After `warm` rounds of step(i), `rounds` more, or as many as `seconds` take: heed holds not a byte more, and Lua and
-  -- the process hardly more. What malloc keeps varies by some MiB, however many rounds there are.
+  -- After `warm` rounds of step(i), `rounds` more, or as many as `seconds` take: heed holds not a byte more, and Lua
+  -- and the process hardly more. What malloc keeps varies by some MiB, however many rounds there are.
   local function grown(setup, warm, rounds, seconds)
     local result = support.run(support.heed .. " -", ([[
       local heed = require "heed"
