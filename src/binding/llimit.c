@@ -65,10 +65,8 @@ static int push_limits(lua_State *L, const heed_limits *l) {
   return 1;
 }
 
-/* final alone also ends mapping; map = true beside it does not. */
-
 /* limit{memory =, seconds =, work =, threads =, files =, map =, final =} sets those that are named; limit()
- * returns all. */
+ * returns all. final = true also ends mapping, unless map = true is beside it. */
 static int limit(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   const bool query = lua_gettop(L) == 0;
