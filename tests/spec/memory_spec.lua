@@ -157,7 +157,7 @@ describe("memory #plain", function() -- sanitizers delay the freeing of memory
   end
 
   -- After `warm` rounds of step(i), `rounds` more, or as many as `seconds` take: heed holds not a byte more, and Lua
-  -- and the process hardly more. What malloc keeps varies by some MiB, however many rounds there are.
+  -- and the process hardly more. What malloc keeps grows by some MiB in the first 100,000 rounds, then no more.
   local function grown(setup, warm, rounds, seconds)
     local result = support.run(support.heed .. " -", ([[
       local heed = require "heed"
@@ -187,7 +187,7 @@ describe("memory #plain", function() -- sanitizers delay the freeing of memory
     if os.getenv "HEED_NIGHTLY" then io.stderr:write(("%s rounds: %s MiB more\n"):format(count, more)) end
     assert.equal(0, tonumber(held))
     assert.is_true(tonumber(lua) < 64, result.out) -- KiB
-    assert.is_true(tonumber(more) < 8, result.out)
+    assert.is_true(tonumber(more) < 16, result.out)
   end
 
   it("stays flat over a million forward passes", function()
