@@ -359,7 +359,7 @@ end
 -- ---- Programs -----------------------------------------------------------------------------------
 
 function T.reset()
-  pcall(limit, { memory = 2 ^ 28, seconds = LIMIT, threads = 4, files = true })
+  pcall(limit, { memory = 2 ^ 28, seconds = LIMIT, work = math.huge, threads = 4, files = true })
 end
 
 local function begin_program(chunk)
@@ -372,6 +372,7 @@ end
 local function end_program()
   debug.sethook()
   T.reset()
+  for i in pairs(v) do v[i] = nil end -- a function that refers to them may be kept by a hook of one of them
   v, T.half = nil, nil
   heed.set_grad_enabled(false)
   local dist = package.loaded["heed.distributed"]
