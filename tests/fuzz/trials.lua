@@ -56,7 +56,7 @@ function T.judge(label, message)
   local good = inside and (what:find "^[%w_&|~ .]+: ." and not what:find "[.\n]$"
     or what:find "^a?n? ?heed[%w.]* ha[sv]e? no .*[^.]$"
     or what:find "^%u%w* .*[^.]$" or what:find " takes no arguments; define `"
-    or what:find "^the fields of heed%.%w+ cannot be set$" or what:find "interrupted")
+    or what:find "^the fields? .*of a? ?heed%.%w+ cannot be set" or what:find "interrupted")
   if not good then wrong(label, message) end
 end
 
