@@ -36,4 +36,5 @@ for script in scripts/examples/hello.lua scripts/notebooks/coding_attention.lua;
   check "$script" "$build/heed" "$script"
 done
 check 'random calls' "$build/heed" tests/fuzz/api_fuzz.lua 1 2000
+check 'operations on views, and gradients' "$build/heed" tests/fuzz/operation_fuzz.lua 1 600
 tallied

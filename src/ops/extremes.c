@@ -60,10 +60,15 @@ static void extreme_finish(void *state, size_t width, void *const *out, const pt
   static void name##_across(void *state, const void *elements, ptrdiff_t step, size_t rows, size_t n) {      \
     extreme *s = state;                                                                                      \
     const type *row = elements;                                                                              \
+    if (s->done == 0 && rows > 0) {                                                                          \
+      memcpy(s->best.field, row, n * sizeof(type));                                                          \
+      memset(s->position, 0, n * sizeof(s->position[0]));                                                    \
+      s->done = 1, rows--, row += step;                                                                      \
+    }                                                                                                        \
     for (; rows > 0; rows--, row += step) {                                                                  \
       for (size_t i = 0; i < n; i++) {                                                                       \
         const type x = row[i], best = s->best.field[i];                                                      \
-        const bool take = s->done == 0 || (better);                                                          \
+        const bool take = better;                                                                            \
         s->best.field[i] = take ? x : best;                                                                  \
         s->position[i] = take ? s->done : s->position[i];                                                    \
       }                                                                                                      \

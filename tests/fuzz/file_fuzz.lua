@@ -122,7 +122,7 @@ local folder = support.new_folder()
 local counts, problems, begin = { 0, 0, 0 }, 0, os.time()
 while counts[1] < files and os.time() - begin < seconds and problems < 20 do
   local last = seed + math.min(BATCH, files - counts[1]) - 1
-  local command = "ulimit -c 0; timeout 600 %s %s/tests/fuzz/file_fuzz.lua --run %d %d %s"
+  local command = "ulimit -c 0; timeout 3000 %s %s/tests/fuzz/file_fuzz.lua --run %d %d %s"
   local result = support.run(command:format(support.heed,
     support.quote(support.top), seed, last, support.quote(folder)))
   local kept, read, refused, wrong = result.out:match "count\t(%d+)\t(%d+)\t(%d+)\t(%d+)"

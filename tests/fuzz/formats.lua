@@ -139,8 +139,7 @@ end
 -- ---- zip ----------------------------------------------------------------------------------------
 
 -- As a text, since older Luas cannot read its operators.
-local read = loadstring or load -- luacheck: ignore 113
-local crc32 = read [[
+local crc32 = support.compile [[
   local steps = {}
   for i = 0, 255 do
     local c = i

@@ -354,7 +354,7 @@ function others.gradients(depth)
     one_of { "twice", "once", "steps", "raising", "in place", "retained" })
 end
 function others.limit(depth)
-  return ("T.limited(%q, %s, function() %s end)"):format(one_of { "memory", "threads", "seconds", "files" },
+  return ("T.limited(%q, %s, function() %s end)"):format(one_of { "memory", "threads", "seconds", "work", "files" },
     one_of { "0", "100", "1000", "10000" }, statement(depth + 1))
 end
 function others.own() return others.define() end

@@ -79,7 +79,7 @@ local function run(...)
   os.remove(folder .. "/results")
   local words = { ... }
   for i, word in ipairs(words) do words[i] = support.quote(tostring(word)) end
-  local command = "cd %s && %sulimit -c 0; timeout 300 %s %s/tests/fuzz/grammar_fuzz.lua %s >/dev/null"
+  local command = "cd %s && %sulimit -c 0; timeout 3000 %s %s/tests/fuzz/grammar_fuzz.lua %s >/dev/null"
   local result = support.run(command:format(
     support.quote(folder), bounds, support.heed, support.quote(support.top), table.concat(words, " ")))
   return result.code, read(folder .. "/results"), result.err

@@ -56,7 +56,7 @@ function T.judge(label, message)
   local good = inside and (what:find "^[%w_&|~ .]+: ." and not what:find "[.\n]$"
     or what:find "^a?n? ?heed[%w.]* ha[sv]e? no .*[^.]$"
     or what:find "^%u%w* .*[^.]$" or what:find " takes no arguments; define `"
-    or what:find "^the fields of heed%.%w+ cannot be set$" or what:find "interrupted")
+    or what:find "^the fields? .*of a? ?heed%.%w+ cannot be set" or what:find "interrupted")
   if not good then wrong(label, message) end
 end
 
@@ -359,7 +359,7 @@ end
 -- ---- Programs -----------------------------------------------------------------------------------
 
 function T.reset()
-  pcall(limit, { memory = 2 ^ 28, seconds = LIMIT, threads = 4, files = true })
+  pcall(limit, { memory = 2 ^ 28, seconds = LIMIT, work = math.huge, threads = 4, files = true })
 end
 
 local function begin_program(chunk)
@@ -372,6 +372,7 @@ end
 local function end_program()
   debug.sethook()
   T.reset()
+  for i in pairs(v) do v[i] = nil end -- a function that refers to them may be kept by a hook of one of them
   v, T.half = nil, nil
   heed.set_grad_enabled(false)
   local dist = package.loaded["heed.distributed"]
