@@ -53,6 +53,10 @@ describe("heed SCRIPT", function()
     prints("nil\n", run(bash:format(support.quote(other:format(support.runner, code)))))
   end)
 
+  it("gives no arguments to the script if code of -e has removed them", function()
+    with_script("print(arg, ...)", function(path) prints("nil\n", command("-e 'arg = nil' " .. path .. " a b")) end)
+  end)
+
   it("has the same globals as lua", function()
     with_script("require 'heed'; print(rawget(_G, 'heed'), rawget(_G, 'nn'))", function(path)
       prints("nil\tnil\n", command(path))
