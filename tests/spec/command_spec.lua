@@ -125,6 +125,20 @@ describe("heed", function()
     end)
   end
 
+  it("names the type of error objects without a text", function()
+    for code, kind in pairs { ["error()"] = "nil", ["error({})"] = "table",
+      ["error(setmetatable({}, {__tostring = function() return true end}))"] = "table" } do
+      local result = command("-e " .. support.quote(code))
+      assert.are.equal(1, result.code)
+      assert.truthy(result.err:find("heed: (error object is a " .. kind .. " value)", 1, true), result.err)
+    end
+  end)
+
+  it("refuses what is no coroutine, although it keeps track of them for Ctrl-C", function()
+    local code = "for _, name in ipairs {'resume', 'close'} do print((pcall(coroutine[name], 5))) end"
+    prints("false\nfalse\n", command("-e " .. support.quote(code)))
+  end)
+
   it("prints error objects with tostring", function()
     local result = command [[-e 'error(setmetatable({}, {__tostring = function() return "an object" end}))']]
     assert.are.equal("heed: an object\n", result.err)
