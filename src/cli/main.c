@@ -85,8 +85,7 @@ static char *find_executable(const char *name) {
 static void add_own_folder(lua_State *L, const char *name) {
   char *executable = find_executable(name);
   if (!executable) return;
-  char *slash = strrchr(executable, '/');
-  if (slash) *slash = '\0';
+  *strrchr(executable, '/') = '\0'; /* an absolute path */
   lua_getglobal(L, "package");
   lua_getfield(L, -1, "path");
   lua_pushfstring(L, "%s;%s/../lua/?.lua;%s/../lua/?/init.lua", lua_tostring(L, -1), executable, executable);

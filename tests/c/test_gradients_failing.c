@@ -31,9 +31,18 @@ static heed_status forward_and_backward(const scenario *s, fixture *f, output_ch
   if (which == FIRST_OUTPUT && outputs > 0) outputs = 1;
   for (int i = first; i < outputs && status == HEED_OK; i++)
     status = heed_full(F, HEED_FLOAT32, y[i]->ndim, y[i]->shape, heed_number(1), &dy[i]);
-  if (status == HEED_OK && outputs > 0)
-    status = heed_grad(F, outputs - first, y + first, (const heed_tensor *const *)dy + first, count, leaves,
-                       dx, NULL);
+  const heed_tensor *const *given = (const heed_tensor *const *)dy + first;
+  if (status == HEED_OK && outputs > 0 && which == LAST_OUTPUT) { /* adds to the gradients of the leaves */
+    status = heed_backward(F, outputs - first, y + first, given, NULL);
+    for (int i = 0; i < LEAVES * count; i++) {
+      heed_tensor *leaf = leaf_of(f, i % LEAVES);
+      if (leaf != leaves[i / LEAVES]) continue;
+      if (status != HEED_OK) assert_null(heed_tensor_grad(leaf));
+      assert_ok(heed_tensor_set_grad(leaf, NULL));
+    }
+  } else if (status == HEED_OK && outputs > 0) {
+    status = heed_grad(F, outputs - first, y + first, given, count, leaves, dx, NULL);
+  }
   for (int i = 0; i < RESULTS; i++) {
     heed_tensor_free(out[i]);
     heed_tensor_free(dy[i]);
@@ -126,10 +135,88 @@ static void gradients_of_one_input_survive_every_failure(void **state) {
   close_fixture(&f);
 }
 
+/* ---- Long rows, in which loops get as far as their checks ---- */
+
+#define LONGER 40000
+
+typedef heed_status long_call(heed_context *ctx, const heed_tensor *x, const heed_tensor *ids,
+                              heed_tensor **out);
+
+static heed_status long_cumsum(heed_context *ctx, const heed_tensor *x, const heed_tensor *ids,
+                               heed_tensor **out) {
+  (void)ids;
+  return heed_cumsum(ctx, x, 1, out);
+}
+static heed_status long_cumprod(heed_context *ctx, const heed_tensor *x, const heed_tensor *ids,
+                                heed_tensor **out) {
+  (void)ids;
+  return heed_cumprod(ctx, x, 1, out);
+}
+static heed_status long_softmax(heed_context *ctx, const heed_tensor *x, const heed_tensor *ids,
+                                heed_tensor **out) {
+  (void)ids;
+  return heed_softmax(ctx, x, 1, out);
+}
+static heed_status long_sort(heed_context *ctx, const heed_tensor *x, const heed_tensor *ids,
+                             heed_tensor **out) {
+  (void)ids;
+  return heed_sort(ctx, x, 1, false, out, NULL);
+}
+static heed_status long_select(heed_context *ctx, const heed_tensor *x, const heed_tensor *ids,
+                               heed_tensor **out) {
+  return heed_index_select(ctx, x, 1, ids, out);
+}
+static heed_status long_embedding(heed_context *ctx, const heed_tensor *x, const heed_tensor *ids,
+                                  heed_tensor **out) {
+  heed_tensor *table = NULL;
+  heed_status status = heed_view(ctx, x, 2, SHAPE(LONGER, 1), &table);
+  if (status == HEED_OK) status = heed_embedding(ctx, ids, table, out);
+  heed_tensor_free(table);
+  return status;
+}
+
+static void gradients_of_long_rows_can_be_cancelled_at_every_check(void **state) {
+  static long_call *const long_calls[] = {long_cumsum, long_cumprod, long_softmax,
+                                          long_sort,   long_select,  long_embedding};
+  test_context *t = *state;
+  heed_context *ctx = t->ctx;
+  heed_tensor *x = NULL, *ids = NULL;
+  assert_ok(heed_uniform(ctx, NULL, 0.9, 1.1, 1, SHAPE(LONGER), &x));
+  assert_ok(heed_randint(ctx, NULL, 1, LONGER, 1, SHAPE(LONGER), &ids));
+  assert_ok(heed_tensor_require_grad(x, true));
+  for (size_t i = 0; i < sizeof long_calls / sizeof *long_calls; i++) {
+    const test_memory start = t->memory;
+    heed_status status = HEED_CANCELLED;
+    for (int64_t n = 1; status != HEED_OK; n++) {
+      check_counter counter = {.ctx = ctx, .cancel_at = n};
+      heed_tensor *out = NULL, *dy = NULL, *dx = NULL;
+      assert_ok(heed_set_poll(ctx, 0, count_check, &counter));
+      heed_set_recording(ctx, true);
+      status = long_calls[i](ctx, x, ids, &out);
+      heed_set_recording(ctx, false);
+      if (status == HEED_OK)
+        status = heed_full(ctx, HEED_FLOAT32, out->ndim, out->shape, heed_number(1), &dy);
+      if (status == HEED_OK)
+        status = heed_grad(ctx, 1, (const heed_tensor *const[]){out}, (const heed_tensor *const[]){dy}, 1,
+                           (const heed_tensor *const[]){x}, &dx, NULL);
+      assert_ok(heed_set_poll(ctx, 0, NULL, NULL));
+      heed_clear_cancel(ctx);
+      if (status != HEED_OK) assert_int_equal(status, HEED_CANCELLED);
+      heed_tensor_free(dx);
+      heed_tensor_free(dy);
+      heed_tensor_free(out);
+      assert_int_equal(t->memory.blocks, start.blocks);
+    }
+  }
+  heed_tensor_free(ids);
+  heed_tensor_free(x);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gradients_survive_every_failure),
       cmocka_unit_test(gradients_of_one_input_survive_every_failure),
+      TEST(gradients_of_long_rows_can_be_cancelled_at_every_check),
   };
   return cmocka_run_group_tests_name("gradients without memory", tests, NULL, NULL);
 }

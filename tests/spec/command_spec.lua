@@ -53,6 +53,10 @@ describe("heed SCRIPT", function()
     prints("nil\n", run(bash:format(support.quote(other:format(support.runner, code)))))
   end)
 
+  it("gives no arguments to the script if code of -e has removed them", function()
+    with_script("print(arg, ...)", function(path) prints("nil\n", command("-e 'arg = nil' " .. path .. " a b")) end)
+  end)
+
   it("has the same globals as lua", function()
     with_script("require 'heed'; print(rawget(_G, 'heed'), rawget(_G, 'nn'))", function(path)
       prints("nil\tnil\n", command(path))
@@ -120,6 +124,20 @@ describe("heed", function()
       assert.truthy(result.err:find("heed: unrecognized option '" .. option .. "'\nusage: ", 1, true))
     end)
   end
+
+  it("names the type of error objects without a text", function()
+    for code, kind in pairs { ["error()"] = "nil", ["error({})"] = "table",
+      ["error(setmetatable({}, {__tostring = function() return true end}))"] = "table" } do
+      local result = command("-e " .. support.quote(code))
+      assert.are.equal(1, result.code)
+      assert.truthy(result.err:find("heed: (error object is a " .. kind .. " value)", 1, true), result.err)
+    end
+  end)
+
+  it("refuses what is no coroutine, although it keeps track of them for Ctrl-C", function()
+    local code = "for _, name in ipairs {'resume', 'close'} do print((pcall(coroutine[name], 5))) end"
+    prints("false\nfalse\n", command("-e " .. support.quote(code)))
+  end)
 
   it("prints error objects with tostring", function()
     local result = command [[-e 'error(setmetatable({}, {__tostring = function() return "an object" end}))']]

@@ -73,3 +73,51 @@ describe("the gradient", function()
       end, { 0, 0.5, 1 })
   end)
 end)
+
+describe("the gradient", function()
+  before_each(function() heed.set_grad_enabled(true) end)
+  after_each(function() heed.set_grad_enabled(false) end)
+
+  it("of an empty tensor that cat skips is empty", function()
+    local empty, x = heed.ones(0):requires_grad_(), heed.ones(2):requires_grad_()
+    heed.cat({ empty, x }):sum():backward()
+    assert.same({}, empty.grad:tolist())
+    assert.same({ 1, 1 }, x.grad:tolist())
+  end)
+
+  it("of packed sequences without tokens is 0", function()
+    local none = heed.tensor({ 0, 0 }, { dtype = "int64" })
+    local rows, x = heed.rand(0, 4):requires_grad_(), heed.rand(2, 3, 4):requires_grad_()
+    rows:unpack(none, 3):sum():backward()
+    assert.same({}, rows.grad:tolist())
+    x:pack(none):sum():backward()
+    assert.equal(0, x.grad:abs():sum():item())
+  end)
+
+  it("of a repeated tensor of 8 dimensions has them, too", function()
+    local x = heed.rand(1, 1, 1, 1, 1, 1, 1, 2):requires_grad_()
+    x:repeat_interleave(2, 8):sum():backward()
+    assert.same({ 2, 2 }, x.grad:flatten():tolist())
+  end)
+
+  it("of a product in int8 has the name of the same product in float32", function()
+    local x, b = heed.rand(3, 4):requires_grad_(), heed.rand(3)
+    local bytes, scale = heed.quantize_int8(heed.rand(3, 4))
+    assert.equal("<MmBackward0>", x:linear_int8(bytes, scale).grad_fn)
+    assert.equal("<AddmmBackward0>", x:linear_int8(bytes, scale, b).grad_fn)
+  end)
+
+  it("cannot be asked for by a hook while a pass is running", function()
+    local x, messages = heed.rand(2):requires_grad_(), {}
+    local y = x * 2
+    y:register_hook(function()
+      for _, name in ipairs { "grad", "backward", "backward_steps" } do
+        local f = name == "grad" and heed.autograd.grad or heed[name]
+        messages[#messages + 1] = select(2, pcall(f, (x * x):sum(), name == "grad" and x or nil)):gsub("^.-:%d+: ", "")
+      end
+    end)
+    y:sum():backward()
+    local why = ": a backward pass is running; a hook or a function must not begin another one"
+    assert.same({ "grad" .. why, "backward" .. why, "backward_steps" .. why }, messages)
+  end)
+end)

@@ -152,3 +152,20 @@ describe("the text of a tensor", function()
     assert.error_matches(function() return nil .. heed.ones(1) end, "cannot be joined with nil")
   end)
 end)
+
+describe("a tensor of any size", function()
+  after_each(function() heed.set_printoptions { profile = "default" } end)
+
+  it("is printed whole, wherever the text has outgrown a buffer", function()
+    heed.set_printoptions { threshold = math.huge }
+    for _, columns in ipairs { 1, 2 } do
+      local row = columns == 1 and "[0.]" or "[0., 0.]"
+      local rows = {}
+      for n = 1, 400 do
+        rows[n] = row
+        assert.equal("tensor([" .. table.concat(rows, ",\n        ") .. "])", tostring(heed.zeros(n, columns)))
+        assert.equal("tensor([[" .. table.concat(rows, ",\n         ") .. "]])", tostring(heed.zeros(1, n, columns)))
+      end
+    end
+  end)
+end)

@@ -342,3 +342,24 @@ describe("the vocabulary of all-MiniLM-L6-v2", function()
     assert.is_true(os.clock() - start < 0.5)
   end)
 end)
+
+describe("a vocabulary of lines", function()
+  it("finds pieces, and nothing outside of them", function()
+    local v = require("heed.core").text.vocabulary("a\nab\n" .. ("b"):rep(600) .. "\n")
+    assert.equal(3, #v)
+    assert.equal(2, v:id "ab")
+    assert.is_nil(v:id(("b"):rep(601)))
+    assert.equal("ab", v:piece(2))
+    for _, id in ipairs { 0, 4, -1, 2 ^ 53, "x", 1.5 } do assert.is_nil(v:piece(id)) end
+    assert.same({ 2, 3 }, { v:longest("abc", 1, "") })
+    assert.same({ 2, 2 }, { v:longest("bc", 1, "a") })
+    for _, from in ipairs { 0, 4, -1 } do assert.is_nil(v:longest("abc", from, "")) end
+    assert.is_nil(v:longest("abc", 1, ("p"):rep(601)))
+    assert.is_nil(v:longest(("b"):rep(600), 1, "")) -- longer than what is looked for at once
+    for _, self in ipairs { 1, "x", {}, io.stderr, false } do
+      for _, name in ipairs { "id", "piece", "longest", "probes" } do
+        assert.is_false(pcall(v[name], self, "a", 1, ""))
+      end
+    end
+  end)
+end)
