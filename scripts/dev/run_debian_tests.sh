@@ -9,6 +9,8 @@ build=$1
 unset MAKEFLAGS BUILD LUA CC CFLAGS LDFLAGS CPPFLAGS PKG_CONFIG_PATH LUA_PATH LUA_CPATH HEED_CPU OPENBLAS_CORETYPE
 export DEBFULLNAME='The heed authors' DEBEMAIL=heed@packages.debian.org # an address that lintian accepts
 export LC_ALL=C DEB_BUILD_OPTIONS="parallel=$(nproc) noautodbgsym"
+# Compiling takes most of the time: less optimized, and without what debuggers need.
+export DEB_CFLAGS_MAINT_APPEND=-O1 DEB_CFLAGS_STRIP=-g
 version=$(sed -n 's/^#define HEED_VERSION  *"\(.*\)"/\1/p' src/heed.h)
 temporary=$(mktemp -d) && chmod 755 "$temporary" || exit 1
 trap 'rm -rf --one-file-system "$temporary"' EXIT

@@ -1,5 +1,5 @@
--- An action for haproxy: http-request lua.heed_spam sets txn.spam to true if the body is nearer in meaning to an example
--- of spam than to any other example, and txn.spam_score to the difference of the two similarities. The file
+-- An action for haproxy: http-request lua.heed_spam sets txn.spam to true if the body is nearer in meaning to an
+-- example of spam than to any other example, and txn.spam_score to the difference of the two similarities. The file
 -- HEED_EXAMPLES has lines "spam: text" and "good: text". The encoder runs in slices of 2 ms; between them, haproxy
 -- serves other connections.
 local SLICE, LONGEST = tonumber(os.getenv "HEED_SLICE") or 2, 2000 -- milliseconds; bytes of a message that are read

@@ -1,5 +1,5 @@
--- Answers GET /similar?text=… in nginx. The encoder runs in slices of 2 ms, and the worker serves other requests between
--- them. Model and lines are read once in each worker.
+-- Answers GET /similar?text=… in nginx. The encoder runs in slices of 2 ms, and the worker serves other requests in
+-- between. Model and lines are read once in each worker.
 local SLICE, MOST, LONGEST = tonumber(os.getenv "HEED_SLICE") or 2, 5, 2000 -- milliseconds; lines; bytes of a text
 
 local heed = require "heed"
@@ -35,7 +35,9 @@ local function answer(status, text)
 end
 
 local text = ngx.req.get_uri_args().text
-if type(text) ~= "string" or not text:find "%S" then return answer(400, "text is missing, as in /similar?text=a+word\n") end
+if type(text) ~= "string" or not text:find "%S" then
+  return answer(400, "text is missing; ask as in /similar?text=a+word\n")
+end
 if #text > LONGEST then return answer(400, ("text has %d bytes; it must have at most %d\n"):format(#text, LONGEST)) end
 local all = load()
 local fine, query = pcall(encode, all.model, { text })
