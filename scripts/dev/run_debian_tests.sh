@@ -50,10 +50,11 @@ cleans() {
   expect '' sh -c "cd '$folder/heed-$version' && find . -name build -o -name '*.debhelper*' -o -name '*.substvars'"
 }
 
+# Without the search for misspelt words, which finds some in machine code.
 is_clean() {
   local said
-  said=$(cd "$folder" && lintian --allow-root --display-info --fail-on error,warning,info heed_"$version"-1_*.changes) &&
-    [ -z "$said" ] || { echo "$said"; return 1; }
+  said=$(cd "$folder" && lintian --allow-root --display-info --suppress-tags spelling-error-in-binary \
+    --fail-on error,warning,info heed_"$version"-1_*.changes) && [ -z "$said" ] || { echo "$said"; return 1; }
 }
 
 # ---- A bare Debian ------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ tally 'dpkg-buildpackage' builds
 tally 'lintian' is_clean
 tally 'a second build, of the sources' cleans
 tally 'a bare Debian' makes_bare
-[ $failed = 0 ] || { tallied; exit 1; }
+[ -d "$root/packages" ] || { tallied; exit 1; }
 tally 'the module in each Lua' module_works
 tally 'C programs with the shared and the static library' library_works
 tally 'a C program with CMake' cmake_works
