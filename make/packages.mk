@@ -33,5 +33,15 @@ run-love: jit
 	@MODULE='$(abspath $(JIT))/?.so' PICTURE='$(BUILD)/love.png' timeout 600 \
 	  xvfb-run -a -s '-screen 0 1280x800x24' love tests/love
 
-INSTALLING += test-debian test-wrap test-neovim test-love
-.PHONY: debian run-debian wrap run-wrap jit run-neovim run-love
+## tests docs/recipes.md with nginx, haproxy, pandoc and texlua (Debian, Ubuntu; TeX takes 200 MB)
+test-recipes: needs = build recipes
+## recipes to test: Nginx Haproxy Pandoc Texlua (all by default)
+RECIPES ?=
+run-recipes: all jit
+	@$(MAKE) --no-print-directory LUA=5.3 BUILD=$(BUILD)/lua5.3 $(BUILD)/lua5.3/heed.so
+	@scripts/dev/unpack_packages.sh $(BUILD)/nginx "$$(dpkg --print-architecture)" nginx libnginx-mod-http-ndk \
+	  libnginx-mod-http-lua lua-resty-core lua-resty-lrucache libluajit2-5.1-2
+	@python3 scripts/dev/check_recipes.py $(BUILD) $(JIT) $(BUILD)/lua5.3 $(RECIPES)
+
+INSTALLING += test-debian test-wrap test-neovim test-love test-recipes
+.PHONY: debian run-debian wrap run-wrap jit run-neovim run-love run-recipes

@@ -90,7 +90,7 @@ for file in lua/heed/meta/*.lua; do put 644 "$file" "$share/heed/meta/${file##*/
 # The examples, except the one that needs the tests' models; only files of these kinds, which running them does not
 # create.
 find scripts/examples -type f ! -name chat_with_tiny_llama.lua \( -name '*.lua' -o -name '*.c' -o -name '*.py' -o -name '*.sh' \
-  -o -name '*.conf' -o -name '*.txt' -o -name '*.md' -o -name '*.json' -o -name '*.safetensors' \) | sort >"$work/examples"
+  -o -name '*.conf' -o -name '*.cfg' -o -name '*.txt' -o -name '*.md' -o -name '*.json' -o -name '*.safetensors' \) | sort >"$work/examples"
 while IFS= read -r file; do
   mode=644
   [ ! -x "$file" ] || mode=755

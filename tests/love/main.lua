@@ -1,7 +1,8 @@
 -- Tests scripts/examples/love: plays it with keys and the mouse, checks what it computes and, in a screenshot, what it
 -- draws. Ends with "N passed, N failed". LÖVE runs it in a display:
 --   love tests/love
--- In the environment: MODULE, the pattern for package.cpath with heed.so for LuaJIT; PICTURE, its file.
+-- In the environment: MODULE, the pattern for package.cpath with heed.so for LuaJIT; PICTURE, a file for a screenshot.
+
 function love.errorhandler(problem)
   io.stdout:write(debug.traceback(problem, 2), "\n0 passed, 1 failed\n")
   io.stdout:flush()
