@@ -159,7 +159,7 @@ static void loaded_tensors_outlive_the_context_s_owner(void **state) {
 static void a_destroyed_context_unmaps_its_files(void **state) {
   files *f = *state;
   const char *const name = "x";
-  heed_tensor *x = numbers(f->ctx, HEED_FLOAT32), *got = NULL;
+  heed_tensor *x = numbers(f->ctx, HEED_INT8), *got = NULL; /* mapped on big-endian machines, too */
   heed_archive *archive = NULL;
   heed_context *ctx = NULL;
   assert_ok(heed_save_archive(f->ctx, in_folder(f, "x.safetensors"), 1, &name,
