@@ -25,9 +25,10 @@ END
 chmod +x "$emulated/heed"
 ln -sfn ../test "$emulated/test"
 
-# Without test_parallel, which forks while it has threads (qemu cannot do that), and test_host, which counts the
-# threads and files of the process, including qemu's.
-c_tests=${TESTS:-$(basename -s .c tests/c/test_*.c | grep -vE '^test_(parallel|host)$')}
+# Without test_parallel, which forks while it has threads (qemu cannot do that), test_host, which counts the threads and
+# files of the process, including qemu's, and test_system_faults where make/cross.mk does not build it.
+c_tests=${TESTS:-$(basename -s .c tests/c/test_*.c | grep -vE '^test_(parallel|host|system_faults)$')}
+[ -n "${TESTS:-}" ] || [ "$architecture" != arm64 ] || c_tests="$c_tests test_system_faults"
 
 notebook() { # NAME
   "$emulated/heed" "scripts/notebooks/$1.lua" >"$build/notebook.txt" &&

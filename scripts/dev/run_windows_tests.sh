@@ -3,6 +3,7 @@
 # that uses it through heed.h alone, and a module for lua54.exe; and the C tests. Lua is built from Debian's source
 # package. Ends with "N passed, N failed"; fails if a test fails.
 #   run_windows_tests.sh BUILD FOLDER TEST...     FOLDER: for what is built, with digests.txt of this machine
+# In the environment: OPTIMIZE, -O2 by default.
 set -u
 build=$1 folder=$2/windows
 shift 2
@@ -30,7 +31,7 @@ commands_of_the_page() {
   cp "$build/heed.c" "$build/heed.h" "$page" && cp tests/portable/digests.c "$page/game.c" || return 1
   ln -s "$(realpath "$build/lua_source/source")" "$page/lua-5.4"
   awk '/^## / { here = /^## Windows/ } /^```$/ { on = 0 } here && on { print } here && /^```sh$/ { on = 1 }' \
-    docs/two-files.md >"$page/commands.sh"
+    docs/two-files.md | sed "s/ -O2/ ${OPTIMIZE:--O2}/" >"$page/commands.sh"
   [ -s "$page/commands.sh" ] && (cd "$page" && sh -e commands.sh)
 }
 

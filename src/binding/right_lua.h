@@ -11,47 +11,57 @@
 
 #if defined(__ELF__)
 
-/* All functions of Lua that heed calls and that not every Lua has; in assembly, since clang warns of a pragma
- * for a function that this Lua does not declare. The others come from the same files of
- * Lua, so a static Lua is linked as before. tests/spec/other_lua_spec.lua fails if one is missing. */
-__asm__(".weak luaL_buffinitsize\n"
-        ".weak luaL_checkversion_\n"
-        ".weak luaL_loadbuffer\n"
-        ".weak luaL_loadbufferx\n"
-        ".weak luaL_prepbuffer\n"
-        ".weak luaL_prepbuffsize\n"
-        ".weak luaL_pushresultsize\n"
-        ".weak luaL_setfuncs\n"
-        ".weak luaL_tolstring\n"
-        ".weak lua_call\n"
-        ".weak lua_callk\n"
-        ".weak lua_copy\n"
-        ".weak lua_getfenv\n"
-        ".weak lua_getglobal\n"
-        ".weak lua_getiuservalue\n"
-        ".weak lua_getuservalue\n"
-        ".weak lua_insert\n"
-        ".weak lua_isinteger\n"
-        ".weak lua_newuserdata\n"
-        ".weak lua_newuserdatauv\n"
-        ".weak lua_objlen\n"
-        ".weak lua_pcall\n"
-        ".weak lua_pcallk\n"
-        ".weak lua_rawgetp\n"
-        ".weak lua_rawlen\n"
-        ".weak lua_rawsetp\n"
-        ".weak lua_remove\n"
-        ".weak lua_replace\n"
-        ".weak lua_rotate\n"
-        ".weak lua_setfenv\n"
-        ".weak lua_setglobal\n"
-        ".weak lua_setiuservalue\n"
-        ".weak lua_setuservalue\n"
-        ".weak lua_toclose\n"
-        ".weak lua_tointeger\n"
-        ".weak lua_tointegerx\n"
-        ".weak lua_tonumber\n"
-        ".weak lua_tonumberx\n");
+/* All functions of Lua that heed calls and that not every Lua has. The others come from the same files of
+ * Lua, so a static Lua is linked as before. tests/spec/wrong_builds_spec.lua fails if one is missing. */
+#if LUA_VERSION_NUM == 501
+#pragma weak luaL_loadbuffer
+#pragma weak luaL_prepbuffer
+#pragma weak lua_call
+#pragma weak lua_getfenv
+#pragma weak lua_objlen
+#pragma weak lua_pcall
+#pragma weak lua_setfenv
+#pragma weak lua_tointeger
+#pragma weak lua_tonumber
+#else
+#pragma weak luaL_buffinitsize
+#pragma weak luaL_checkversion_
+#pragma weak luaL_loadbufferx
+#pragma weak luaL_prepbuffsize
+#pragma weak luaL_pushresultsize
+#pragma weak luaL_setfuncs
+#pragma weak luaL_tolstring
+#pragma weak lua_callk
+#pragma weak lua_copy
+#pragma weak lua_getglobal
+#pragma weak lua_pcallk
+#pragma weak lua_rawgetp
+#pragma weak lua_rawlen
+#pragma weak lua_rawsetp
+#pragma weak lua_setglobal
+#pragma weak lua_tointegerx
+#pragma weak lua_tonumberx
+#endif
+#if LUA_VERSION_NUM <= 502
+#pragma weak lua_insert
+#pragma weak lua_remove
+#pragma weak lua_replace
+#else
+#pragma weak lua_isinteger
+#pragma weak lua_rotate
+#endif
+#if LUA_VERSION_NUM <= 503
+#pragma weak lua_newuserdata
+#else
+#pragma weak lua_getiuservalue
+#pragma weak lua_newuserdatauv
+#pragma weak lua_setiuservalue
+#pragma weak lua_toclose
+#endif
+#if LUA_VERSION_NUM == 502 || LUA_VERSION_NUM == 503
+#pragma weak lua_getuservalue
+#pragma weak lua_setuservalue
+#endif
 
 /* Functions that tell the versions apart. */
 #define LHEED_PROBE(name) extern const char lheed_has_##name __asm__(#name) __attribute__((weak))

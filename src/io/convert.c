@@ -196,7 +196,8 @@ bool heed__entry_is_mapped(const heed__entry *entry) {
   const heed__stored *f = entry->stored;
   if (f == NULL || f->conversion != HEED__AS_IS || !lies_contiguous(entry)) return false;
   if (heed__is_blocked(f->dtype)) return true; /* little-endian everywhere */
-  return !entry->reversed && (uintptr_t)entry->data % heed__element_bytes(f->dtype) == 0;
+  const size_t width = heed__element_bytes(f->dtype);
+  return (width == 1 || !entry->reversed) && (uintptr_t)entry->data % width == 0;
 }
 
 static heed_status fail_entry(const heed_archive *archive, const heed__entry *entry, heed_status status,

@@ -3,6 +3,10 @@
 #ifndef HEED_TEST_SAVES_H
 #define HEED_TEST_SAVES_H
 
+/* On 32-bit systems readdir would refuse the inodes of large file systems. */
+#undef _FILE_OFFSET_BITS
+#define _FILE_OFFSET_BITS 64
+
 #include "support.h"
 
 #include <dirent.h>

@@ -113,7 +113,8 @@ static void writing_to_a_loaded_tensor_leaves_the_file_alone(void **state) {
   files *f = *state;
   heed_context *ctx = f->ctx;
   const char *const name = "x";
-  heed_tensor *x = numbers(ctx, HEED_FLOAT32), *first = NULL, *second = NULL, *again = NULL;
+  heed_tensor *x = numbers(ctx, HEED_INT8), *first = NULL, *second = NULL, *again = NULL;
+  /* int8, which big-endian machines map, too */
   heed_archive *archive = NULL;
   assert_ok(heed_save_archive(ctx, in_folder(f, "x.safetensors"), 1, &name, (const heed_tensor *const[]){x},
                               0, NULL));
@@ -121,13 +122,12 @@ static void writing_to_a_loaded_tensor_leaves_the_file_alone(void **state) {
   assert_ok(heed_archive_tensor(archive, 1, &first));
   assert_ok(heed_archive_tensor(archive, 1, &second));
   assert_ok(heed_fill(ctx, first, heed_number(7)));
-  assert_memory_equal(heed_tensor_data(second), heed_tensor_data(first),
-                      12 * sizeof(float)); /* they share memory */
+  assert_memory_equal(heed_tensor_data(second), heed_tensor_data(first), 12); /* they share memory */
   heed_archive_free(archive);
   archive = NULL;
   assert_ok(heed_load_archive(ctx, in_folder(f, "x.safetensors"), &archive));
   assert_ok(heed_archive_tensor(archive, 1, &again));
-  assert_memory_equal(heed_tensor_data(again), heed_tensor_data(x), 12 * sizeof(float));
+  assert_memory_equal(heed_tensor_data(again), heed_tensor_data(x), 12);
   heed_archive_free(archive);
   heed_tensor_free(first);
   heed_tensor_free(second);
@@ -159,7 +159,7 @@ static void loaded_tensors_outlive_the_context_s_owner(void **state) {
 static void a_destroyed_context_unmaps_its_files(void **state) {
   files *f = *state;
   const char *const name = "x";
-  heed_tensor *x = numbers(f->ctx, HEED_FLOAT32), *got = NULL;
+  heed_tensor *x = numbers(f->ctx, HEED_INT8), *got = NULL; /* mapped on big-endian machines, too */
   heed_archive *archive = NULL;
   heed_context *ctx = NULL;
   assert_ok(heed_save_archive(f->ctx, in_folder(f, "x.safetensors"), 1, &name,
