@@ -15,7 +15,8 @@
 
 /* ---- Replaced system calls ---- */
 
-/* These definitions replace the C library's, in heed as well. The call number `at`, from 1, gets the fault;
+/* These definitions replace the C library's, in heed as well, under the names with 64 where it has them. The
+ * call number `at`, from 1, gets the fault;
  * 0: none. */
 enum { FAIL, INTERRUPT, SIGNAL };
 static struct {
@@ -71,13 +72,7 @@ static ssize_t write_at(int fd, const void *from, size_t bytes, int64_t offset) 
 ssize_t pread(int fd, void *to, size_t bytes, off_t offset) {
   return read_at(fd, to, bytes, offset);
 }
-ssize_t pread64(int fd, void *to, size_t bytes, off64_t offset) {
-  return read_at(fd, to, bytes, offset);
-}
 ssize_t pwrite(int fd, const void *from, size_t bytes, off_t offset) {
-  return write_at(fd, from, bytes, offset);
-}
-ssize_t pwrite64(int fd, const void *from, size_t bytes, off64_t offset) {
   return write_at(fd, from, bytes, offset);
 }
 
@@ -85,9 +80,6 @@ static int open_at(const char *path, int flags, int mode) {
   return fails(true) ? -1 : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 int open(const char *path, int flags, ...) {
-  return open_at(path, flags, 0666);
-}
-int open64(const char *path, int flags, ...) {
   return open_at(path, flags, 0666);
 }
 
@@ -105,9 +97,6 @@ static void *map_at(void *at, size_t size, int protection, int flags, int fd, in
                                  : (void *)syscall(SYS_mmap, at, size, protection, flags, fd, offset);
 }
 void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset) {
-  return map_at(at, size, protection, flags, fd, offset);
-}
-void *mmap64(void *at, size_t size, int protection, int flags, int fd, off64_t offset) {
   return map_at(at, size, protection, flags, fd, offset);
 }
 
