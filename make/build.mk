@@ -19,7 +19,7 @@ LUA_FILES  := $(sort $(filter-out lua/heed/meta/% lua/heed/prompt/%,$(wildcard l
 # all vectors but AVX2 and NEON; and what is built on them in Lua.
 MORE       := $(filter-out src/grad/none.c,$(wildcard src/grad/*.c src/text/*.c)) src/attention/backward.c \
   $(addprefix src/io/,gguf.c gguf_values.c gguf_write.c pickle.c sharded.c torch.c torch_values.c) \
-  $(addprefix src/ops/,class_losses.c cross_entropy.c gradients.c linear_cross_entropy.c quantize_block.c) \
+  $(addprefix src/ops/,blocks.c class_losses.c cross_entropy.c gradients.c linear_cross_entropy.c quantize_block.c) \
   $(addprefix src/kernels/scalar/,attention_backward.c backward.c blocks.c steps.c) \
   $(filter-out %/avx2.c %/neon.c,$(wildcard src/kernels/isa/*.c)) \
   $(addprefix src/binding/,lbackward.c lgguf.c llosses.c loptim.c ltext.c ltokenizer.c lvocabulary.c)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes Lua files (lua/heed/nn/init.lua …) as C arrays, which the binding and the command include. Needs no interpreter.
 #   embed_lua.sh ARRAY FILE... [-- FILE...] > lua_sources.h
-# The files after -- are left out where HEED_MINIMAL is 1.
+# Where HEED_MINIMAL is 1, the files after -- have a name, but no code.
 set -eu
 array=$1
 shift
@@ -20,15 +20,25 @@ for file in "$@"; do
   od -An -v -tu1 "$file" | sed -e 's/  */,/g' -e 's/^,//' -e 's/$/,/'
   echo '0};' # not part of the size; an empty array would be invalid
 done
-endif=$(case " $* " in *' -- '*) echo '#endif' ;; esac)
-echo "$endif"
+case " $* " in *' -- '*) echo '#endif' ;; esac
 
+cat <<'END'
+#if HEED_MINIMAL
+#define HEED_MORE(name, code) {name, NULL, 0},
+#else
+#define HEED_MORE(name, code) {name, code, sizeof code - 1},
+#endif
+END
 printf '\nstatic const struct {\n  const char *name;\n  const unsigned char *code;\n  size_t size;\n} %s[] = {\n' "$array"
-number=0
+number=0 kept=yes
 for file in "$@"; do
-  if [ "$file" = -- ]; then echo '#if !HEED_MINIMAL'; continue; fi
-  number=$((number + 1))
-  printf '  {"%s", source_%d, sizeof source_%d - 1},\n' "$(module_name "$file")" "$number" "$number"
+  if [ "$file" = -- ]; then kept=no; continue; fi
+  number=$((number + 1)) name=$(module_name "$file")
+  if [ $kept = yes ]; then
+    printf '  {"%s", source_%d, sizeof source_%d - 1},\n' "$name" "$number" "$number"
+  else
+    printf '  HEED_MORE("%s", source_%d)\n' "$name" "$number"
+  fi
 done
-echo "$endif"
 printf '  {NULL, NULL, 0},\n};\n'
+echo '#undef HEED_MORE'

@@ -206,6 +206,10 @@ const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names,
   const bool open = lua_rawgetp(L, LUA_REGISTRYINDEX, &lheed_library_key) != LUA_TNIL;
   lua_pop(L, 1);
   if (!open || lua_type(L, key) != LUA_TSTRING) return lua_pushliteral(L, "");
+  static const char left_out[] = "; this build of heed, with HEED_MINIMAL, is without training, models and "
+                                 "tokenizers";
+  if (HEED_MINIMAL && strcmp(owner, "heed") == 0 && strcmp(lua_tostring(L, key), "utils") == 0)
+    return lua_pushstring(L, left_out); /* not heed.nn.utils */
   lheed_require(L, "heed.suggest");
   lua_getfield(L, -1, "hint");
   lua_remove(L, -2);
@@ -218,8 +222,7 @@ const char *lheed_push_hint(lua_State *L, const char *owner, int key, int names,
   if (*hint != '\0') return hint;
   lua_pop(L, 1);
   if (HEED_MINIMAL && (owner[0] == 'h' || owner[0] == 'T')) /* heed, heed.nn.functional, Tensor */
-    return lua_pushliteral(
-        L, "; this build of heed, with HEED_MINIMAL, is without training, models and tokenizers");
+    return lua_pushstring(L, left_out);
   return lua_pushliteral(L, "");
 }
 

@@ -41,6 +41,9 @@ static int own_require(lua_State *L) {
   if (lua_getfield(L, 2, name) != LUA_TNIL) return 1;
   for (size_t i = 0; lheed_sources[i].name; i++) {
     if (strcmp(lheed_sources[i].name, name) != 0) continue;
+    if (lheed_sources[i].code == NULL)
+      return luaL_error(L, "%s: this build of heed is without it; it must be compiled without HEED_MINIMAL",
+                        name);
     lua_pushfstring(L, "=%s", name);
     if (luaL_loadbufferx(L, (const char *)lheed_sources[i].code, lheed_sources[i].size, lua_tostring(L, -1),
                          "t"))
@@ -53,11 +56,7 @@ static int own_require(lua_State *L) {
     lua_setfield(L, 2, name);
     return 1;
   }
-  return luaL_error(L,
-                    HEED_MINIMAL
-                        ? "%s: this build of heed is without it; it must be compiled without HEED_MINIMAL"
-                        : "module '%s' is not part of heed",
-                    name);
+  return luaL_error(L, "module '%s' is not part of heed", name);
 }
 
 /* Creates the table of what is loaded, with "heed.core" and, as "_ENV", the environment of the embedded

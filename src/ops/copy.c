@@ -47,8 +47,10 @@ bool heed__copy_elements(const heed_tensor *dst, const heed_tensor *src) {
 static heed_status copy_as(heed_context *ctx, const char *function, const heed_tensor *x, heed_dtype dtype,
                            heed_tensor **out) {
   heed__result result;
+#if !HEED_MINIMAL
   if (heed__is_blocked(x->dtype) || heed__is_blocked(dtype))
     return heed__copy_blocked(ctx, function, x, dtype, out);
+#endif
   heed_status status = heed__result_begin(ctx, function, &result, out, dtype, x->ndim, x->shape, true, 1, &x);
   if (status == HEED_OK && !heed__same_view(result.tensor, x) && !heed__copy_elements(result.tensor, x))
     status = heed__stopped(ctx, function);

@@ -7,13 +7,20 @@ local WITHOUT = "; this build of heed, with HEED_MINIMAL, is without training, m
 
 describe("a minimal build", function()
   it("names the option where a function or class is left out", function()
-    for _, name in ipairs { "optim", "models", "tokenizers", "autograd" } do
+    for _, name in ipairs { "optim", "models", "tokenizers", "autograd", "utils" } do
       raises(("heed has no function or field '%s'"):format(name) .. WITHOUT, function() return heed[name] end)
     end
     raises("heed.nn has no function or field 'MSELoss'" .. WITHOUT, function() return nn.MSELoss() end)
     raises("heed.nn.functional has no function or field 'cross_entropy'" .. WITHOUT,
       function() return nn.functional.cross_entropy end)
     raises("Tensor has no field or method 'backward'" .. WITHOUT, function() return heed.ones(2):backward() end)
+  end)
+
+  it("names the option where a file is required that is left out", function()
+    for _, name in ipairs { "heed.plot", "heed.interpret", "heed.optim", "heed.models.llama" } do
+      local _, message = pcall(require, name)
+      assert.are.equal(name .. ": this build of heed is without it; it must be compiled without HEED_MINIMAL", message)
+    end
   end)
 
   it("has no gradients, and says so where they are asked for", function()

@@ -12,6 +12,15 @@ void heed__scalar_reduced_pack(const heed__reduced_task *task) {
   (void)task;
 }
 
+#if HEED_MINIMAL
+
+bool heed__scalar_reduced(const heed__reduced_task *task, const heed__pace *pace, int64_t *position) {
+  (void)task, (void)pace, (void)position;
+  return true;
+}
+
+#else
+
 /* Elements first…first + n - 1 of row j of the weight, widened; int8 without its scale. */
 static void widen_weight(const heed__lowp_task *t, size_t j, size_t first, size_t n, float *out) {
   float x[HEED__LARGEST_BLOCK];
@@ -110,6 +119,8 @@ bool heed__scalar_reduced(const heed__reduced_task *task, const heed__pace *pace
   }
   return true;
 }
+
+#endif
 
 /* The same as attention: the reference, within the rounding errors. */
 bool heed__scalar_reduced_attention(const heed__attention_task *t, const heed__pace *pace,
