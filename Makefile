@@ -20,6 +20,8 @@ CC ?= cc
 CCACHE ?=
 ## compiler options for optimization and debugging
 CFLAGS ?= -O3 -g1
+## further compiler options for the kernels of vectors
+KERNEL_CFLAGS ?=
 ## linker options
 LDFLAGS ?=
 ## BLAS=none builds without OpenBLAS

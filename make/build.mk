@@ -47,7 +47,7 @@ examples: $(C_EXAMPLES:scripts/%.c=$(BUILD)/%)
 
 # ---- Stamps: files that change when the flags, or the list of source files, change ----
 
-$(BUILD)/flags: STAMP = $(CC) $(HEED_CFLAGS) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LUA_CFLAGS) $(BLAS_CFLAGS) \
+$(BUILD)/flags: STAMP = $(CC) $(HEED_CFLAGS) $(CFLAGS) $(KERNEL_CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LUA_CFLAGS) $(BLAS_CFLAGS) \
   $(IO_CFLAGS) $(FUZZ_CFLAGS) $(EDIT_CFLAGS) $(TEST_CFLAGS) $(BLAS_LIBRARY)
 $(BUILD)/files: STAMP = $(ENGINE) $(BINDING) $(CLI) $(LUA_FILES) $(PROMPT_LUA)
 $(BUILD)/flags $(BUILD)/files: FORCE
@@ -59,9 +59,10 @@ $(BUILD)/flags $(BUILD)/files: FORCE
 
 $(OBJ)/%.o: %.c $(BUILD)/flags | $(BUILD)/lua_sources.h $(BUILD)/prompt_sources.h
 	@mkdir -p $(@D)
-	$(call say,CC,$(CCACHE) $(CC) $(HEED_CFLAGS) $(PART_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@)
+	$(call say,CC,$(CCACHE) $(CC) $(HEED_CFLAGS) $(PART_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(LATE_CFLAGS) -MMD -MP -c $< -o $@)
 
 $(OBJ)/src/core/%.o: PART_CFLAGS = $(FUZZ_CFLAGS)
+$(OBJ)/src/kernels/isa/%.o: LATE_CFLAGS = $(KERNEL_CFLAGS)
 $(OBJ)/src/ops/%.o: PART_CFLAGS = $(BLAS_CFLAGS)
 $(OBJ)/src/io/%.o: PART_CFLAGS = $(IO_CFLAGS) $(FUZZ_CFLAGS)
 $(OBJ)/src/binding/%.o: PART_CFLAGS = $(LUA_CFLAGS) -I$(BUILD)
