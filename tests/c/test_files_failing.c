@@ -171,6 +171,7 @@ static void files_with_changed_bytes_are_read_or_refused(void **state) {
 
 static int make_folder(void **state) {
   (void)state;
+  if (access("/dev/shm", W_OK) == 0) strcpy(folder, "/dev/shm/heed.XXXXXX"); /* thousands of files */
   return mkdtemp(folder) == NULL ? -1 : 0;
 }
 static int remove_folder(void **state) {
