@@ -22,7 +22,9 @@ for source in tests/c/test_*.c; do
   esac
   [ -n "${HEED_NIGHTLY:-}" ] || case $name in
     test_broken_kernels | test_taps | test_poll) continue ;; # minutes under valgrind; the sanitizers run them
-    test_states) continue ;; # each allocation that can fail: the sanitizers try them in a tenth of the time
+    # each allocation that can fail: the sanitizers try them in a tenth of the time
+    test_states | test_gradients_failing | test_files_failing | test_script_faults | test_large_tokenizers) continue ;;
+    test_many_states | test_system_faults | test_gradient_arguments) continue ;;
     test_attention_backward | test_attention_backward_kernels) continue ;; # as the last ones
     test_cross_entropy | test_varlen) continue ;; # millions of logits; every option on every kernel table
     test_ops_failing | test_attention_options | test_mask_values | test_philox_attention | test_portable) continue ;;
