@@ -119,22 +119,20 @@ local function average(list, place, bucket)
   send()
 end
 
---- Averages the gradients of the parameters that have one on any rank; the others count as 0. A parameter that the
---- model no longer has may be missing; the other ranks may still have theirs.
-local function average_all(parameters, shapes, place, bucket)
-  local present = core.zeros(#shapes)
-  for i = 1, #shapes do
-    local parameter = parameters[i]
-    if parameter and parameter.grad then present[i] = 1 end
+--- Averages the gradients of the parameters that have one on any rank; the others count as 0.
+local function average_all(parameters, place, bucket)
+  local present = core.zeros(#parameters)
+  for i, parameter in ipairs(parameters) do
+    if parameter.grad then present[i] = 1 end
   end
   dist().all_reduce(present, "max", { group = place.group })
   present = present:tolist()
   local list = {}
-  for i = #shapes, 1, -1 do -- the order in which a backward pass computes them
+  for i = #parameters, 1, -1 do -- the order in which a backward pass computes them
     local parameter = parameters[i]
     if present[i] > 0 then
-      if parameter and not parameter.grad then parameter.grad = core.zeros(shapes[i]) end
-      list[#list + 1] = parameter and parameter.grad or core.zeros(shapes[i])
+      if not parameter.grad then parameter.grad = core.zeros(parameter.shape) end
+      list[#list + 1] = parameter.grad
     end
   end
   average(list, place, bucket)
@@ -148,21 +146,19 @@ local function state_of(model)
   return store and store.data_parallel
 end
 
---- Averages the gradients of the model after each backward pass that reaches it. Hooks are kept as long as their
---- parameters: they refer to them weakly, or the model would never be freed.
+--- Averages the gradients of the model after each backward pass that reaches it. The model keeps what the hooks need:
+--- hooks live as long as their parameters, which would live as long as hooks that refer to them.
 local function watch(model, place, bucket)
-  local parameters, shapes, state = setmetatable({}, { __mode = "v" }), {}, { skips = false }
-  local function finish()
-    if not state.skips then mode.no_grad(average_all, parameters, shapes, place, bucket) end
+  local parameters, state = {}, { skips = false }
+  function state.finish()
+    if not state.skips then mode.no_grad(average_all, parameters, place, bucket) end
   end
+  local kept = setmetatable({ state }, { __mode = "v" })
   for _, parameter in ipairs(model:parameters()) do
     if parameter.requires_grad then
-      shapes[#shapes + 1] = parameter.shape
-      parameters[#shapes] = parameter
+      parameters[#parameters + 1] = parameter
+      parameter:register_hook(function() if kept[1] then passes.at_end(kept[1].finish) end end)
     end
-  end
-  for i = 1, #shapes do
-    parameters[i]:register_hook(function() passes.at_end(finish) end)
   end
   attached(model, true).data_parallel = state
 end
