@@ -87,6 +87,11 @@ describe("a limit of work #limits", function()
     assert.is_true(compared >= 1)
   end)
 
+  it("counts 64 for each element that is quantized to blocks", function()
+    local x = heed.rand(4, 256)
+    assert.equal(64 * 4 * 256 + 1, loads.units(function() return x:to "q4_k" end))
+  end)
+
   it("ends load_state_dict before it copies anything", function()
     local m = heed.nn.Linear(50, 40)
     local before, state = m.weight:clone(), { weight = m.weight + 1, bias = m.bias + 1 }
