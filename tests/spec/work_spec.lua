@@ -92,6 +92,16 @@ describe("a limit of work #limits", function()
     assert.equal(64 * 4 * 256 + 1, loads.units(function() return x:to "q4_k" end))
   end)
 
+  it("counts 64 for each element that is printed", function()
+    local x, long = heed.rand(10, 10), heed.rand(2000)
+    assert.equal(64 * 100 + 1, loads.units(function() return tostring(x) end))
+    assert.equal(64 * 6 + 1, loads.units(function() return tostring(long) end)) -- the edges
+    heed.limit { work = 6400 }
+    local fine, message = pcall(tostring, x)
+    assert.is_false(fine)
+    assert.equal("tostring: work limit exceeded: 6401 units were needed and 6400 were left", message)
+  end)
+
   it("ends load_state_dict before it copies anything", function()
     local m = heed.nn.Linear(50, 40)
     local before, state = m.weight:clone(), { weight = m.weight + 1, bias = m.bias + 1 }
