@@ -5,6 +5,7 @@ local core = require "heed.core"
 local advice = require "heed.advice"
 
 local suggest = {}
+local check_time = core.modules.check_time -- a message costs no work
 
 local LONGEST = 40 -- longer names have no near ones
 
@@ -48,7 +49,7 @@ local function collect(set, names)
   elseif type(names) == "table" then
     local name = next(names)
     while name ~= nil do
-      core.check_cancel "suggest"
+      check_time "suggest"
       if type(name) == "string" and name:sub(1, 1) ~= "_" then set[name] = true end
       name = next(names, name)
     end
@@ -69,7 +70,7 @@ function suggest.nearest(name, ...)
   local wanted, most = plain(name), limit(#name)
   local containing = {}
   for known in next, set_of(...) do
-    core.check_cancel "suggest"
+    check_time "suggest"
     if #known <= LONGEST then
       local distance = plain(known) == wanted and 0 or suggest.distance(name, known)
       if distance <= most and (not best or distance <= best) then

@@ -122,6 +122,11 @@ heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const he
                                heed_kv_cache **out) {
   heed_kv_cache made = sizes_of(ctx, config, num_kv_heads, head_dim, window_left);
   if (config->prefix != NULL && window_left < 0) made.rows -= config->prefix->length;
+  const double columns = made.int4 ? (double)heed__kv_int4_bytes(head_dim) : (double)head_dim;
+  const double of_row = 2 * (columns + (made.dtype == HEED_INT8)); /* with the scales */
+  const heed_status status =
+      heed__charge(ctx, function, (double)made.batch * (double)num_kv_heads * (double)made.rows * of_row + 1);
+  if (status != HEED_OK) return status;
   return heed__kv_cache_new_like(&made, function, out);
 }
 
@@ -393,6 +398,13 @@ heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indic
   size_t moved = 0;
   for (int64_t i = 0; i < cache->batch; i++)
     if (source_of(indices, i) != i) moved += (size_t)held_rows(cache, source_of(indices, i));
+  double units = 1 + 2 * (double)cache->batch;
+  for (int i = 0; i < HEED__KV_PARTS; i++) { /* each row that moves is read and written */
+    const heed_tensor *part = cache->part[i];
+    if (part != NULL) units += 2 * (double)moved * (double)part->shape[1] * (double)part->stride[2];
+  }
+  status = heed__charge(cache->context, "reorder", units);
+  if (status != HEED_OK) return status;
   const size_t row =
       row_bytes(cache->part[HEED__KV_KEYS]); /* a scale may be larger than a short row in int8 */
   const size_t bytes =

@@ -355,6 +355,23 @@ static int check_cancel(lua_State *L) {
   return 0;
 }
 
+/* check_time(function): the same without work: what loops over names for a message is free */
+static int check_time(lua_State *L) {
+  const char *function = luaL_checkstring(L, 1);
+  heed_context *ctx = lheed_get(L)->context;
+  const int64_t work = ctx->limits.work;
+  const bool overspent = ctx->overspent;
+  if (!heed__is_due(&ctx->pace)) return 0;
+  if (ctx->call_end > 0 && !lheed_is_in_call(L)) heed__start_call(ctx);
+  ctx->limits.work = 0;
+  ctx->overspent = false;
+  const heed_status status = heed__stopped(ctx, function);
+  ctx->limits.work = work;
+  ctx->overspent = overspent;
+  if (status != HEED_OK) lheed_raise(L, status);
+  return 0;
+}
+
 /* what(v): "a string ('abc')", for messages of heed's own Lua files */
 static int what_of(lua_State *L) {
   lua_settop(L, 1);
@@ -365,7 +382,8 @@ static int what_of(lua_State *L) {
 void lheed_open_errors(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"raise", raise_message}, {"check_cancel", check_cancel}, {NULL, NULL}};
-  static const luaL_Reg primitives[] = {{"what", what_of}, {"guard", guard_table}, {NULL, NULL}};
+  static const luaL_Reg primitives[] = {
+      {"check_time", check_time}, {"what", what_of}, {"guard", guard_table}, {NULL, NULL}};
   lheed_add(L, NULL, functions);
   lheed_add(L, "modules", primitives);
 }

@@ -95,7 +95,16 @@ typedef void visitor(printer *p, const char *at);
 
 /* For each element: even a summary may have 6^64. */
 static void count_element(printer *p) {
-  if ((++p->seen & 0x3ff) == 0) lheed_check_cancel_of(p->L, p->ctx, "tostring");
+  if ((++p->seen & 0x3ff) == 0 && heed__is_due(&p->ctx->pace))
+    LHEED_TRY(p->L, heed__stopped(p->ctx, "tostring"));
+}
+
+enum { ELEMENT_UNITS = 64 }; /* of work: an element is measured and written as text */
+
+static void charge_elements(printer *p) {
+  double elements = 1;
+  for (int d = 0; d < p->x->ndim; d++) elements *= (double)shown(p, d);
+  LHEED_TRY(p->L, heed__charge(p->ctx, "tostring", ELEMENT_UNITS * elements + 1));
 }
 
 /* At most HEED_MAX_DIMS deep. */
@@ -286,6 +295,7 @@ static int tensor_tostring(lua_State *L) {
            (*alias)->dtype == HEED_FLOAT16 || heed__is_blocked((*alias)->dtype);
   bool parameter = heed_tensor_is_parameter(x);
   p.gradient = heed_is_recording(ctx) && heed_tensor_requires_grad(*alias);
+  charge_elements(&p);
   luaL_buffinit(L, &p.text);
   if (parameter) luaL_addstring(&p.text, "Parameter containing:\n");
   luaL_addstring(&p.text, heading);

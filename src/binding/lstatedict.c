@@ -142,7 +142,7 @@ static void read_tensors(lua_State *L, int list, lua_Unsigned count, heed_tensor
 }
 
 /* copy_all(targets, values): copies each value into its target, two lists, unrecorded; once begun it is not
- * cancelled */
+ * cancelled, so that the work of all copies is charged before the first one */
 static int copy_all(lua_State *L) {
   heed_context *ctx = lheed_get(L)->context;
   heed_status status = HEED_OK;
@@ -156,11 +156,17 @@ static int copy_all(lua_State *L) {
   read_tensors(L, 1, count, targets);
   read_tensors(L, 2, count, targets + count);
   LHEED_TRY(L, heed__stopped(ctx, "load_state_dict"));
+  double units = 0;
+  for (lua_Unsigned i = 0; i < count; i++) units += 2 * (double)targets[i]->numel + 1;
+  LHEED_TRY(L, heed__charge(ctx, "load_state_dict", units));
   const bool recording = heed_set_recording(ctx, false);
+  const int64_t work = ctx->limits.work;
+  ctx->limits.work = 0; /* no limit: the copies are paid for */
   ctx->pace.held = true;
   for (lua_Unsigned i = 0; i < count && status == HEED_OK; i++)
     status = heed__copy(ctx, "load_state_dict", targets[i], targets[count + i]);
   ctx->pace.held = false;
+  ctx->limits.work = work;
   heed_set_recording(ctx, recording);
   if (status != HEED_OK) lheed_raise(L, status);
   return 0;

@@ -31,7 +31,10 @@ static bool copy_blocks(heed_context *ctx, const heed_tensor *dst, const heed_te
 
 /* ---- Quantizing ---- */
 
-enum { QUANTIZE_PIECE = 2048 }; /* elements of a task: 100 µs of the slowest search */
+enum {
+  QUANTIZE_PIECE = 2048, /* elements of a task: 100 µs of the slowest search */
+  QUANTIZE_UNITS = 64    /* of work for an element: finding the scales takes that long */
+};
 
 typedef struct block_job {
   const float *x;
@@ -68,7 +71,8 @@ static heed_status check_range(heed_context *ctx, const char *function, const he
 static heed_status quantize(heed_context *ctx, const char *function, const heed_tensor *x,
                             const heed_tensor *made) {
   heed_tensor *widened = NULL;
-  heed_status status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &widened);
+  heed_status status = heed__charge(ctx, function, QUANTIZE_UNITS * (double)x->numel + 1);
+  if (status == HEED_OK) status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &widened);
   if (status == HEED_OK) status = check_range(ctx, function, x, made->dtype);
   if (status == HEED_OK) {
     block_job j = {(const float *)(const void *)x->data, (uint8_t *)made->data, made->dtype, x->numel};

@@ -87,6 +87,73 @@ describe("a limit of work #limits", function()
     assert.is_true(compared >= 1)
   end)
 
+  it("counts 64 for each element that is quantized to blocks", function()
+    local x = heed.rand(4, 256)
+    assert.equal(64 * 4 * 256 + 1, loads.units(function() return x:to "q4_k" end))
+  end)
+
+  it("counts 64 for each element that is printed", function()
+    local x, long = heed.rand(10, 10), heed.rand(2000)
+    assert.equal(64 * 100 + 1, loads.units(function() return tostring(x) end))
+    assert.equal(64 * 6 + 1, loads.units(function() return tostring(long) end)) -- the edges
+    heed.limit { work = 6400 }
+    local fine, message = pcall(tostring, x)
+    assert.is_false(fine)
+    assert.equal("tostring: work limit exceeded: 6401 units were needed and 6400 were left", message)
+  end)
+
+  it("ends load_state_dict before it copies anything", function()
+    local m = heed.nn.Linear(50, 40)
+    local before, state = m.weight:clone(), { weight = m.weight + 1, bias = m.bias + 1 }
+    local units = loads.units(function() m:load_state_dict { weight = before, bias = m.bias:clone() } end)
+    assert.is_true(units >= 2 * (50 * 40 + 40))
+    heed.limit { work = 2 * 50 * 40 }
+    local fine, message = pcall(m.load_state_dict, m, state)
+    assert.is_false(fine)
+    assert.matches("^load_state_dict: work limit exceeded: 4082 units were needed and %d+ were left$", message)
+    heed.limit { work = math.huge }
+    assert.is_true(heed.equal(before, m.weight))
+  end)
+
+  it("counts a new cache and what reorder moves, and truncate is free", function()
+    local m = heed.nn.MultiHeadAttention { d_in = 8, d_out = 8, context_length = 16, dropout = 0, num_heads = 2 }
+    local cache
+    assert.equal(2 * 3 * 16 * 8 + 1, loads.units(function() cache = m:new_cache { batch = 3 } end))
+    m(heed.rand(3, 5, 8), { cache = cache })
+    local order = heed.tensor({ 2, 1, 3 }, { dtype = "int64" })
+    assert.equal(1 + 2 * 3 + 2 * 2 * (2 * 5 * 8), loads.units(function() cache:reorder(order) end))
+    assert.equal(0, loads.units(function() cache:truncate(4) end))
+    heed.limit { work = 100 }
+    local fine, message = pcall(cache.reorder, cache, order)
+    assert.is_false(fine)
+    assert.matches("^reorder: work limit exceeded: 263 units were needed and 100 were left$", message)
+  end)
+
+  it("leaves the statistics of BatchNorm as they were, wherever its forward pass ends", function()
+    local m, x = heed.nn.BatchNorm1d(4), heed.rand(10, 4)
+    local total = loads.units(function() heed.nn.BatchNorm1d(4)(x) end)
+    for units = 1, total, 7 do
+      heed.limit { work = units }
+      local fine = pcall(m, x)
+      heed.limit { work = math.huge }
+      if fine then break end
+      assert.equal(0, m.num_batches_tracked:item())
+      assert.equal(0, m.running_mean:abs():sum():item())
+      assert.equal(4, m.running_var:sum():item())
+    end
+    assert.is_true(pcall(m, x))
+    assert.is_true(m.num_batches_tracked:item() > 0)
+  end)
+
+  it("is not taken by a misspelled name, whose message comes even when nothing is left", function()
+    local function misspelled() return pcall(function() return heed.softmaxx end) end
+    assert.equal(0, loads.units(misspelled))
+    heed.limit { work = 1 }
+    pcall(heed.zeros, 10)
+    assert.equal(0, heed.limit().work)
+    assert.matches("did you mean 'softmax'", select(2, misspelled()))
+  end)
+
   it("is not raised by scripts once limits are final, nor refilled", function()
     local result = support.with_script([[
       local heed = require "heed"

@@ -45,11 +45,15 @@ function BatchNorm1d:forward(x, ...)
   local update = self.training and own
   if update and momentum == false then momentum = 1 / (count:item() + 1) end
   local keep = update or not self.training and own
-  local y = F.batch_norm(x, keep and self.running_mean or nil, keep and self.running_var or nil, {
+  local mean, variance = keep and self.running_mean or nil, keep and self.running_var or nil
+  if update then mean, variance = mean:clone(), variance:clone() end -- the buffers are written together, at the end
+  local y = F.batch_norm(x, mean, variance, {
     weight = self.weight, bias = self.bias, training = self.training or not own, momentum = momentum or nil,
     eps = self.eps,
   })
-  if update and count then count:add_(1) end
+  if update then
+    core.modules.copy_all({ self.running_mean, self.running_var, count }, { mean, variance, count and count + 1 })
+  end
   return y
 end
 
