@@ -357,7 +357,11 @@ static int check_cancel(lua_State *L) {
 
 /* check_time(function): the same without work: what loops over names for a message is free */
 static int check_time(lua_State *L) {
-  const char *function = luaL_checkstring(L, 1);
+  if (lua_type(L, 1) != LUA_TSTRING) {
+    lua_settop(L, 1);
+    return lheed_bad_argument(L, 1, "check_time", "function", "a string");
+  }
+  const char *function = lua_tostring(L, 1);
   heed_context *ctx = lheed_get(L)->context;
   const int64_t work = ctx->limits.work;
   const bool overspent = ctx->overspent;
