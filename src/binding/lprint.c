@@ -101,7 +101,7 @@ static void count_element(printer *p) {
 
 enum { ELEMENT_UNITS = 64 }; /* of work: an element is measured and written as text */
 
-static void charge_elements(printer *p) {
+static void charge_printed(printer *p) {
   double elements = 1;
   for (int d = 0; d < p->x->ndim; d++) elements *= (double)shown(p, d);
   LHEED_TRY(p->L, heed__charge(p->ctx, "tostring", ELEMENT_UNITS * elements + 1));
@@ -295,7 +295,7 @@ static int tensor_tostring(lua_State *L) {
            (*alias)->dtype == HEED_FLOAT16 || heed__is_blocked((*alias)->dtype);
   bool parameter = heed_tensor_is_parameter(x);
   p.gradient = heed_is_recording(ctx) && heed_tensor_requires_grad(*alias);
-  charge_elements(&p);
+  charge_printed(&p);
   luaL_buffinit(L, &p.text);
   if (parameter) luaL_addstring(&p.text, "Parameter containing:\n");
   luaL_addstring(&p.text, heading);
