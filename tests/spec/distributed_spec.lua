@@ -68,9 +68,9 @@ describe("heed.distributed", function()
       return heed.info().memory_in_use
     end
     local before = in_use()
-    for _ = 1, 3 do dist.data_parallel(heed.nn.Linear(4, 4)) end
+    for _ = 1, 30 do dist.data_parallel(heed.nn.Linear(64, 64)) end
     local after = in_use()
     dist.destroy_process_group()
-    assert.are.equal(before, after)
+    assert.is_true(after - before < 3 * 64 * 64 * 4) -- LuaJIT's compiled code may keep the last one
   end)
 end)

@@ -34,7 +34,7 @@ local WRONG = {
   ["a list of tensors"] = function() return { heed.ones(2), heed.ones(3) } end,
   ["a table with a wrong key"] = function() return { wrong = 1 } end,
   ["a function"] = function() return print end,
-  ["a coroutine"] = function() return coroutine.create(print) end,
+  ["a coroutine"] = function() return coroutine.create(function() end) end,
   ["a scalar tensor"] = function() return heed.tensor(1) end,
   ["another shape"] = function() return heed.ones(2, 5, 1) end,
   ["an empty tensor"] = function() return heed.ones(0, 3) end,
