@@ -330,28 +330,38 @@ int lheed_bad_argument(lua_State *L, int idx, const char *function, const char *
  * checks. */
 enum { CHECK_UNITS = 64 };
 
-void lheed_check_cancel_of(lua_State *L, heed_context *ctx, const char *function) {
-  if (ctx->limits.work != 0) LHEED_TRY(L, heed__charge(ctx, function, CHECK_UNITS));
+static void check_units(lua_State *L, heed_context *ctx, const char *function, double units) {
+  if (ctx->limits.work != 0) LHEED_TRY(L, heed__charge(ctx, function, units));
   if (heed__is_due(&ctx->pace)) LHEED_TRY(L, heed__stopped(ctx, function));
 }
 
-void lheed_check_cancel(lua_State *L, const char *function) {
+void lheed_check_cancel_of(lua_State *L, heed_context *ctx, const char *function) {
+  check_units(L, ctx, function, CHECK_UNITS);
+}
+
+static void check_call(lua_State *L, const char *function, double units) {
   const lheed_state *S = lheed_find(L);
   if (!S) luaL_error(L, "this Lua state has closed heed");
   heed_context *ctx = S->context;
   if (ctx->limits.work == 0 && !heed__is_due(&ctx->pace)) return;
   if (ctx->call_end > 0 && heed__is_due(&ctx->pace) && !lheed_is_in_call(L)) heed__start_call(ctx);
-  lheed_check_cancel_of(L, ctx, function);
+  check_units(L, ctx, function, units);
 }
 
-/* core.check_cancel(function): raises if the call was cancelled or is out of time; for loops in heed's own
- * Lua files. */
+void lheed_check_cancel(lua_State *L, const char *function) {
+  check_call(L, function, CHECK_UNITS);
+}
+
+/* core.check_cancel(function, units): raises if the call was cancelled or is out of time or work; for loops
+ * in heed's own Lua files. `units` (64) are the work since the last check. */
 static int check_cancel(lua_State *L) {
   if (lua_type(L, 1) != LUA_TSTRING) {
     lua_settop(L, 1);
     return lheed_bad_argument(L, 1, "check_cancel", "function", "a string");
   }
-  lheed_check_cancel(L, lua_tostring(L, 1));
+  const lua_Number units = luaL_optnumber(L, 2, CHECK_UNITS);
+  if (!(units >= 0)) return lheed_bad_argument(L, 2, "check_cancel", "units", "0 or more");
+  check_call(L, lua_tostring(L, 1), units);
   return 0;
 }
 

@@ -1,4 +1,4 @@
-/* Unicode for heed's own Lua files (core.text), on whole strings. */
+/* Searches and Unicode for heed's own Lua files (core.text), on whole strings. */
 #include <stdint.h>
 #include <string.h>
 
@@ -17,6 +17,56 @@ static int invalid(lua_State *L) {
   LHEED_TRY(L, heed__text_check_in_steps(ctx, text_function, text, size, &wrong));
   if (!wrong) return 0;
   lua_pushinteger(L, (lua_Integer)wrong);
+  return 1;
+}
+
+/* The table of Knuth, Morris and Pratt for `part`: fall[i] is the size of the longest proper prefix of its
+ * first i bytes that also ends them, so that a search goes on there where byte i differs. It is left on the
+ * stack.
+ */
+static size_t *push_falls(lua_State *L, heed_context *ctx, const char *part, size_t size) {
+  if (size > PTRDIFF_MAX / sizeof(size_t) - 1) lheed_error(L, "positions: part is too long");
+  size_t *fall = lua_newuserdatauv(L, (size + 1) * sizeof *fall, 0);
+  fall[0] = 0;
+  if (size > 0) fall[1] = 0;
+  for (size_t i = 1, matched = 0; i < size; i++) {
+    if ((i & 0xfff) == 0) lheed_check_cancel_of(L, ctx, text_function);
+    while (matched > 0 && part[i] != part[matched]) matched = fall[matched];
+    if (part[i] == part[matched]) matched++;
+    fall[i + 1] = matched;
+  }
+  return fall;
+}
+
+/* positions(text, part, most, overlapping): a list of the bytes where `part` begins in `text`, the first
+ * `most` of them (nil: all), overlapping ones too if asked for; an empty part begins at 1 only. Linear in
+ * both sizes.
+ */
+static int positions(lua_State *L) {
+  heed_context *ctx = lheed_get(L)->context;
+  size_t size, part_size, found = 0;
+  lua_settop(L, 4);
+  if (lua_type(L, 1) != LUA_TSTRING) return lheed_bad_argument(L, 1, "positions", "text", "a string");
+  if (lua_type(L, 2) != LUA_TSTRING) return lheed_bad_argument(L, 2, "positions", "part", "a string");
+  const char *text = lua_tolstring(L, 1, &size), *part = lua_tolstring(L, 2, &part_size);
+  const lua_Number most = lua_isnil(L, 3) ? (lua_Number)SIZE_MAX : luaL_checknumber(L, 3);
+  const bool overlapping = lua_toboolean(L, 4);
+  const size_t *fall = push_falls(L, ctx, part, part_size);
+  lua_newtable(L);
+  if (part_size == 0 && most >= 1) {
+    lua_pushinteger(L, 1);
+    lua_rawseti(L, -2, 1);
+  }
+  if (part_size == 0 || part_size > size) return 1;
+  for (size_t i = 0, matched = 0; i < size && (lua_Number)found < most; i++) {
+    if ((i & 0xfff) == 0xfff) lheed_check_cancel_of(L, ctx, text_function);
+    while (matched > 0 && text[i] != part[matched]) matched = fall[matched];
+    if (text[i] == part[matched]) matched++;
+    if (matched < part_size) continue;
+    lua_pushinteger(L, (lua_Integer)(i + 2 - part_size));
+    lua_rawseti(L, -2, (lua_Integer)++found);
+    matched = overlapping ? fall[matched] : 0;
+  }
   return 1;
 }
 
@@ -146,7 +196,7 @@ static int replace(lua_State *L) {
 
 /* Adds `text`, the functions, to the library table. */
 void lheed_open_text(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"invalid", invalid}, {"lower", lower}, {"nfd", nfd}, {"replace", replace}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"invalid", invalid}, {"positions", positions}, {"lower", lower},
+                                       {"nfd", nfd},         {"replace", replace},     {NULL, NULL}};
   lheed_add(L, "text", functions);
 }

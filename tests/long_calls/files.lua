@@ -64,7 +64,7 @@ return function(inputs)
   -- Functions of heed.core called directly, without heed's Lua code in between.
   local unicode = require("heed.core").text
   for name, arguments in pairs {
-    invalid = {}, lower = {}, nfd = {}, replace = { { Lu = "" } }, vocabulary = {},
+    invalid = {}, lower = {}, nfd = {}, replace = { { Lu = "" } }, vocabulary = {}, positions = { "\n\n" },
   } do
     call("core.text." .. name, function()
       local argument = ("x\n"):rep(25 * MIB)

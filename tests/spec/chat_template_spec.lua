@@ -1,4 +1,5 @@
 local apply = require "heed.tokenizers.chat"
+local heed = require "heed"
 
 local function read(path)
   local file = assert(io.open(path, "rb"))
@@ -84,6 +85,60 @@ describe("chat templates", function()
       "{% for m in messages[1:] %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}"))
     assert.matches("apply_chat_template: too late$", problem(
       "{% for m in messages %}{% endfor %}{{ raise_exception('too late') }}"))
+  end)
+
+  for _, case in ipairs(dofile "tests/golden/template_strings.lua") do
+    it(("have Python's methods of strings, for %q"):format(case.text), function()
+      for i, expression in ipairs(case.expressions) do
+        local template = "{% set y = " .. expression .. " %}{{ y if y is string or y is number else y | join('|') }}"
+        assert.equal(case.values[i], rendered(template, { x = case.text }), expression)
+      end
+    end)
+  end
+
+  it("refuse empty separators, as Python does", function()
+    for expression, message in pairs {
+      ["'a'.split('')"] = "split: the separator is empty", ["'a'.rsplit('')"] = "rsplit: the separator is empty",
+      ["'a'.partition('')"] = "partition: the separator is empty",
+      ["'a'.replace('', 'b')"] = "replace: the text to replace is empty",
+      ["'a'.count(1)"] = "count is applied to a number; it must be a string",
+      ["'a'.find(none)"] = "find is applied to None; it must be a string",
+    } do
+      local found = refusal("{{ " .. expression .. " }}")
+      assert.is_truthy(found:find(message, 1, true), found)
+    end
+  end)
+
+  it("take work in proportion to their size, whatever the texts are", function()
+    local function work_of(template, n, options)
+      local chat = {
+        { role = "user", content = ("a"):rep(n) }, { role = "user", content = ("a"):rep(n / 2) .. "b" },
+        { role = "user", content = "x" .. (" "):rep(n) .. "y" .. (" "):rep(n) },
+      }
+      local tok = { chat_template = template:gsub("@", function() return (" "):rep(n) end) }
+      tok.special_tokens, tok.encode = { chat[1].content, chat[2].content, "a" }, function() return {} end
+      heed.limit { work = 1e12 }
+      apply(tok, chat, options)
+      local work = 1e12 - heed.limit().work
+      heed.limit { work = math.huge }
+      return work
+    end
+    local function check(name, template, options)
+      local once, twice = work_of(template, 2 ^ 14, options), work_of(template, 2 ^ 15, options)
+      assert.is_true(once > 2 ^ 7 and twice < 2.3 * once, ("%s: %g and %g units"):format(name, once, twice))
+    end
+    local a, b, spaces = "messages[0].content", "messages[1].content", "messages[2].content"
+    for _, expression in ipairs {
+      a .. ".strip(" .. a .. ")", b .. ".strip(" .. a .. ")", b .. " in " .. a, a .. ".split(" .. b .. ")",
+      a .. ".split('a')", a .. ".find(" .. b .. ")", a .. ".replace(" .. b .. ", 'x')", a .. ".count(" .. b .. ")",
+      a .. ".partition(" .. b .. ")", spaces .. " | trim", spaces .. ".split()", a .. " | upper", a .. " == " .. b,
+    } do
+      check(expression, "{% set x = " .. expression .. " %}")
+    end
+    local all = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    check("continue_final_message", all, { continue_final_message = true })
+    check("spaces before a tag", "x@y@{{- 1 }}")
+    check("special tokens", all, { tokenize = true })
   end)
 
   it("are bounded in work, size and nesting", function()

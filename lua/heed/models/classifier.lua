@@ -3,6 +3,7 @@
 
 local core = require "heed.core"
 local E = require "heed.nn.entries"
+local configs = require "heed.models.config"
 local texts = require "heed.models.texts"
 local options_of, fail = core.modules.options, E.fail
 
@@ -69,7 +70,7 @@ function classifier.complete(c, _, further)
   local name = newer or c.sbert_ce_default_activation_function
   further.score_function = further.num_labels == 1 and "sigmoid" or "none"
   if name ~= nil then
-    further.score_function = OF_TORCH[type(name) == "string" and name:match "[^.]*$" or 1]
+    further.score_function = OF_TORCH[type(name) == "string" and configs.class_name(name) or 1]
     if not further.score_function then
       return ("%s is %s; it must be PyTorch's Identity, Sigmoid, Softmax or Tanh")
         :format(newer and "sentence_transformers.activation_fn" or "sbert_ce_default_activation_function", E.what(name))

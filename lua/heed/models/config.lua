@@ -29,6 +29,9 @@ configs.activation_names = {}
 for name in pairs(configs.activations) do table.insert(configs.activation_names, name) end
 table.sort(configs.activation_names)
 
+--- The last part of a class's name in a file: "torch.nn.modules.linear.Identity" is "Identity".
+function configs.class_name(name) return name:match "^.*%.(.*)$" or name end
+
 -- ---- Names in messages --------------------------------------------------------------------------
 
 local shown = setmetatable({}, { __mode = "k" }) -- the names by config

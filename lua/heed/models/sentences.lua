@@ -124,7 +124,7 @@ local DENSE = {
 local function dense_of(class, folder, name, size)
   local c, problem = read(class, folder, name .. "config.json", DENSE, true)
   if not c then return nil, problem end
-  local activation = ACTIVATIONS[c.activation_function:match "[^.]*$"]
+  local activation = ACTIVATIONS[configs.class_name(c.activation_function)]
   if not activation then
     return loading.unsupported(class, ("%sconfig.json: activation_function is %s; it must be PyTorch's GELU, "
       .. "Identity, ReLU, Sigmoid or Tanh"):format(name, E.what(c.activation_function)))
@@ -159,8 +159,8 @@ local function modules_of(class, folder)
       return loading.unsupported(class, ("modules.json: the path of module %d is %s; it must be within the folder")
         :format(i, E.what(each.path)))
     end
-    local path = each.path:gsub("/*$", "")
-    modules[i] = { each.type:match "[^.]*$", path ~= "" and path .. "/" or "" }
+    local path = each.path:gsub("/+", "/"):gsub("/$", "")
+    modules[i] = { configs.class_name(each.type), path ~= "" and path .. "/" or "" }
   end
   return modules
 end

@@ -4,6 +4,7 @@
 local core = require "heed.core"
 local E = require "heed.nn.entries"
 local render = require "heed.tokenizers.template"
+local strings = require("heed.tokenizers.template_strings").methods
 local V = require "heed.tokenizers.template_values"
 
 local fail = E.fail
@@ -143,13 +144,11 @@ end
 local function foreign_ranges(special, text, marks)
   local ranges = {}
   for _, token in ipairs(special) do
-    local first, last = text:find(token, 1, true)
-    while first and token ~= "" do
+    local from_message = 0 -- where the first byte of a message is, from the token on
+    for _, first in ipairs(token ~= "" and core.text.positions(text, token, nil, true) or {}) do
       E.check_cancel(METHOD)
-      if marks:find("u", first, true) and marks:sub(first, last):find("u", 1, true) then
-        ranges[#ranges + 1] = { first, last }
-      end
-      first, last = text:find(token, first + 1, true)
+      if from_message < first then from_message = marks:find("u", first, true) or math.huge end
+      if from_message < first + #token then ranges[#ranges + 1] = { first, first + #token - 1 } end
     end
   end
   E.sort(ranges, METHOD, function(a, b) return a[1] < b[1] or a[1] == b[1] and a[2] < b[2] end)
@@ -199,19 +198,14 @@ local function continued(rendered, messages)
   if not last or type(last.content) ~= "string" then
     fail("%s: continue_final_message needs a last message whose content is a string", METHOD)
   end
-  local content = last.content:match "^%s*(.-)%s*$"
-  local text, found, at = V.text(rendered), nil, 0
+  local after = strings.lstrip(last.content) -- without the spaces before it
+  local text, content = V.text(rendered), strings.rstrip(after)
   if content == "" then fail("%s: the last message is empty; there is nothing to continue", METHOD) end
-  repeat
-    at = text:find(content, at + 1, true)
-    found = at or found
-    E.check_cancel(METHOD)
-  until not at
-  if not found then fail("%s: the template changes the last message; it cannot be continued", METHOD) end
-  local whole = text:sub(found + #content):match "^%s*" -- spaces that the template keeps
-  local kept = last.content:match "%s*$"
-  local more = whole:sub(1, #kept) == kept and #kept or 0
-  return V.sub(rendered, 1, found + #content - 1 + more)
+  local behind = core.text.positions(text:reverse(), content:reverse(), 1)[1] -- bytes behind its last place, from 1
+  if not behind then fail("%s: the template changes the last message; it cannot be continued", METHOD) end
+  local ends, spaces = #text - behind + 1, after:sub(#content + 1) -- which the template may keep
+  if text:sub(ends + 1, ends + #spaces) == spaces then ends = ends + #spaces end
+  return V.sub(rendered, 1, ends)
 end
 
 --- The text of messages {role =, content =, …}, or their ids with tokenize = true. Options that are not known here are

@@ -18,9 +18,10 @@ end
 --- The number of bytes at the end of a text that are, or stand for, a character whose rest is missing: a beginning of
 --- UTF-8, or the replacement characters that decoders write for one.
 local function unfinished(text)
-  local tail = text:match "\239\191\189[\239\191\189]*$"
-  if tail then return #tail end
-  local first = #text
+  local first = #text + 1
+  while first > 3 and text:sub(first - 3, first - 1) == "\239\191\189" do first = first - 3 end
+  if first <= #text then return #text - first + 1 end
+  first = #text
   while first > math.max(0, #text - 3) and text:find("^[\128-\191]", first) do first = first - 1 end
   local byte = text:byte(first) or 0
   local size = byte >= 0xF0 and 4 or byte >= 0xE0 and 3 or byte >= 0xC0 and 2 or 1

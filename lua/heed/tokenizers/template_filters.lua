@@ -48,7 +48,7 @@ function lists.contains(container, value)
   local kind = V.kind(container)
   if kind == "string" then
     if not V.is_string(value) then fail("%s is looked for in a string; it must be a string", V.what(value)) end
-    return V.text(container):find(V.text(value), 1, true) ~= nil
+    return texts.contains(container, value)
   elseif kind == "dict" then
     return container.values[V.key(value)] ~= nil
   end

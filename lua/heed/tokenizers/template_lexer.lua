@@ -18,11 +18,7 @@ function M.refuse(line, message, ...)
 end
 
 local function count_lines(text, first, last)
-  local lines, at = 0, text:find("\n", first, true)
-  while at and at <= last do
-    lines, at = lines + 1, text:find("\n", at + 1, true)
-  end
-  return lines
+  return select(2, text:sub(first, last):gsub("\n", ""))
 end
 
 --- The string that begins with a quote at `at`, and the position behind it.
@@ -112,7 +108,9 @@ function M.tokens(text)
     local data = text:sub(at, last)
     local sign = first and text:sub(first + 2, first + 2)
     if sign == "-" then
-      data = data:gsub("%s+$", "")
+      local kept = #data
+      while kept > 0 and data:find("^%s", kept) do kept = kept - 1 end
+      data = data:sub(1, kept)
     elseif first and opening ~= "{{" and sign ~= "+" then -- lstrip_blocks
       local stripped = data:match "^(.*\n)[ \t]*$" or (at == 1 or text:sub(at - 1, at - 1) == "\n")
         and data:match "^[ \t]*$" and ""

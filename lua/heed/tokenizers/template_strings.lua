@@ -1,5 +1,6 @@
---- The methods of strings in chat templates, and the items that loops go through: {methods, items_of}.
+--- The methods of strings in chat templates, and the items that loops go through: {methods, items_of, contains}.
 
+local compat = require "heed.compat"
 local core = require "heed.core"
 local V = require "heed.tokenizers.template_values"
 
@@ -13,13 +14,12 @@ end
 
 -- ---- Iteration ----------------------------------------------------------------------------------
 
+local CHARACTER = "[^\128-\191][\128-\191]*"
+
 local function characters(value)
-  local items, text, first = {}, V.text(value), 1
-  while first <= #text do
-    local last = first
-    while text:find("^[\128-\191]", last + 1) do last = last + 1 end
-    items[#items + 1] = V.sub(value, first, last)
-    first = last + 1
+  local items = {}
+  for first, last in V.text(value):gmatch("()" .. CHARACTER .. "()") do
+    items[#items + 1] = V.sub(value, first, last - 1)
     V.step()
   end
   return items
@@ -36,20 +36,42 @@ local function items_of(value, purpose)
 end
 -- ---- Methods ------------------------------------------------------------------------------------
 
+-- Python's white space.
+local SPACES = {}
+for _, range in ipairs { { 0x9, 0xD }, { 0x1C, 0x20 }, { 0x85, 0x85 }, { 0xA0, 0xA0 }, { 0x1680, 0x1680 },
+  { 0x2000, 0x200A }, { 0x2028, 0x2029 }, { 0x202F, 0x202F }, { 0x205F, 0x205F }, { 0x3000, 0x3000 } } do
+  for code = range[1], range[2] do SPACES[compat.character(code)] = true end
+end
+
 local function set_of(characters_given)
-  if characters_given == nil or characters_given == V.NONE then return "%s" end
-  return (V.text(characters_given):gsub("[%^%]%-%%]", "%%%0"))
+  if characters_given == nil or characters_given == V.NONE then return SPACES end
+  local set = {}
+  for character in V.text(characters_given):gmatch(CHARACTER) do
+    set[character] = true
+    V.step()
+  end
+  return set
 end
 
 local function stripped(value, given, left, right)
   local text, set = V.text(value), set_of(given)
-  if set == "" then return value end
-  local first = left and text:find("[^" .. set .. "]") or 1
-  if not first then return "" end
-  local last = #text
-  while right and last >= first and text:find("^[" .. set .. "]", last) do
-    last = last - 1
-    if last % 4096 == 0 then V.step() end
+  local first, last = 1, #text
+  if left then
+    first = #text + 1
+    for at, character in text:gmatch("()(" .. CHARACTER .. ")") do
+      if not set[character] then
+        first = at
+        break
+      end
+      V.step()
+    end
+  end
+  while right and last >= first do
+    local at = last
+    while text:find("^[\128-\191]", at) do at = at - 1 end
+    if not set[text:sub(at, last)] then break end
+    last = at - 1
+    V.step()
   end
   return V.sub(value, first, last)
 end
@@ -58,42 +80,60 @@ function strings.strip(value, given) return stripped(value, given, true, true) e
 function strings.lstrip(value, given) return stripped(value, given, true, false) end
 function strings.rstrip(value, given) return stripped(value, given, false, true) end
 
-function strings.split(value, separator, most)
-  local text, parts, from = V.text(value), {}, 1
-  most = V.number(most) or -1
+--- The bytes where `part` begins in a string, the first `most` of them; one does not overlap the next.
+local function positions(value, part, most) return core.text.positions(V.text(value), V.text(part), most) end
+
+--- What is between separators, without one between white space: a list of {first, last} byte.
+local function ranges_of(value, separator, method)
+  local ranges, from = {}, nil
   if separator == nil or separator == V.NONE then
-    for first, last in text:gmatch "()%S+()" do
+    for at, character in V.text(value):gmatch("()(" .. CHARACTER .. ")") do
       V.step()
-      if #parts == most then
-        parts[#parts + 1] = stripped(V.sub(value, first, #text), nil, false, true)
-        return V.list(parts)
-      end
-      parts[#parts + 1] = V.sub(value, first, last - 1)
+      local space = SPACES[character]
+      if space and from then ranges[#ranges + 1] = { from, at - 1 } end
+      from = not space and (from or at) or nil
     end
-    return V.list(parts)
+    if from then ranges[#ranges + 1] = { from, #V.text(value) } end
+    return ranges
   end
-  separator = V.text(string_of(separator, "split"))
-  if separator == "" then fail "split: the separator is empty" end
-  while #parts ~= most do
+  local size = #V.text(string_of(separator, method))
+  if size == 0 then fail("%s: the separator is empty", method) end
+  from = 1
+  for _, at in ipairs(positions(value, separator)) do
     V.step()
-    local first, last = text:find(separator, from, true)
-    if not first then break end
-    parts[#parts + 1] = V.sub(value, from, first - 1)
-    from = last + 1
+    ranges[#ranges + 1] = { from, at - 1 }
+    from = at + size
   end
-  parts[#parts + 1] = V.sub(value, from, #text)
+  ranges[#ranges + 1] = { from, #V.text(value) }
+  return ranges
+end
+
+--- The list of the ranges `first` to `last`, with what is before them (`begins` is then 1) or behind them (`ends`).
+local function pieces(value, ranges, first, last, begins, ends)
+  local parts = {}
+  for i = first, last do
+    parts[#parts + 1] = V.sub(value, i == first and begins or ranges[i][1], i == last and ends or ranges[i][2])
+    V.step()
+  end
   return V.list(parts)
 end
 
-function strings.rsplit(value, separator, most)
-  local parts = strings.split(value, separator)
+--- The most splits, or nil where that is more than there are.
+local function limit_of(most, ranges)
   most = V.number(most) or -1
-  if separator == nil or most < 0 or #parts <= most + 1 then return parts end
-  local first = {}
-  for i = 1, #parts - most do first[i] = parts[i] end
-  local rest = { V.concat(first, separator) }
-  for i = #parts - most + 1, #parts do rest[#rest + 1] = parts[i] end
-  return V.list(rest)
+  return most >= 0 and most < #ranges and math.floor(most) or nil
+end
+
+function strings.split(value, separator, most)
+  local ranges = ranges_of(value, separator, "split")
+  local limit = limit_of(most, ranges)
+  return pieces(value, ranges, 1, limit and limit + 1 or #ranges, nil, limit and #V.text(value))
+end
+
+function strings.rsplit(value, separator, most)
+  local ranges = ranges_of(value, separator, "rsplit")
+  local limit = limit_of(most, ranges)
+  return pieces(value, ranges, limit and #ranges - limit or 1, #ranges, limit and 1)
 end
 
 function strings.splitlines(value)
@@ -103,9 +143,11 @@ function strings.splitlines(value)
 end
 
 function strings.partition(value, separator)
-  local first, last = V.text(value):find(V.text(separator), 1, true)
-  if not first then return V.list({ value, "", "" }, true) end
-  return V.list({ V.sub(value, 1, first - 1), separator, V.sub(value, last + 1, #V.text(value)) }, true)
+  local size = #V.text(string_of(separator, "partition"))
+  if size == 0 then fail "partition: the separator is empty" end
+  local at = positions(value, separator, 1)[1]
+  if not at then return V.list({ value, "", "" }, true) end
+  return V.list({ V.sub(value, 1, at - 1), separator, V.sub(value, at + size, #V.text(value)) }, true)
 end
 
 local function begins(text, part) return text:sub(1, #part) == part end
@@ -137,12 +179,16 @@ function strings.replace(value, old, new, count)
 end
 
 function strings.find(value, part)
-  local text = V.text(value)
-  local first = text:find(V.text(part), 1, true)
-  return first and V.length(text:sub(1, first - 1)) or -1
+  local at = positions(value, string_of(part, "find"), 1)[1]
+  return at and V.length(V.text(value):sub(1, at - 1)) or -1
 end
 
-function strings.count(value, part) return #strings.split(value, part) - 1 end
+local function contains(value, part) return positions(value, part, 1)[1] ~= nil end
+
+function strings.count(value, part)
+  if V.text(string_of(part, "count")) == "" then return V.length(V.text(value)) + 1 end
+  return #positions(value, part)
+end
 
 local upper = string.upper -- of ASCII letters
 function strings.lower(value) return V.changed(core.text.lower(V.text(value)), value) end
@@ -171,4 +217,4 @@ function strings.join(value, list)
   return V.concat(parts, value)
 end
 
-return { methods = strings, items_of = items_of }
+return { methods = strings, items_of = items_of, contains = contains }

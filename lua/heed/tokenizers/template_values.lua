@@ -23,7 +23,8 @@ function V.fail(message, ...)
     ...)
 end
 
-local steps = 0
+local steps, charged = 0, 0
+local STEP_BYTES = 64 -- of a text that one step goes through
 
 --- Counts work; raises where a template never ends, or the host has cancelled the call.
 function V.step(count)
@@ -31,11 +32,13 @@ function V.step(count)
   if steps > MOST_STEPS then
     V.fail("the template makes more than %d steps; it may never end", MOST_STEPS)
   end
-  if steps % 64 == 0 or count and count > 64 then E.check_cancel "apply_chat_template" end
+  if steps - charged < 64 then return end
+  local units = steps - charged
+  charged = steps
+  E.check_cancel("apply_chat_template", units)
 end
 
-function V.begin() steps, V.line, V.message = 0, 1, nil end
-
+function V.begin() steps, charged, V.line, V.message = 0, 0, 1, nil end
 
 local function check_size(bytes)
   if bytes > MOST_BYTES then
@@ -53,11 +56,15 @@ function V.mark(text)
   return setmetatable({ text = text, marks = ("u"):rep(#text) }, Marked)
 end
 
---- Its text; raises for other values.
+--- Its text; raises for other values. Counts the steps of going through it.
 function V.text(value)
-  if type(value) == "string" then return value end
-  if getmetatable(value) ~= Marked then V.fail("%s comes where a string must be", V.what(value)) end
-  return value.text
+  local text = value
+  if type(value) ~= "string" then
+    if getmetatable(value) ~= Marked then V.fail("%s comes where a string must be", V.what(value)) end
+    text = value.text
+  end
+  if #text >= STEP_BYTES then V.step(math.floor(#text / STEP_BYTES)) end
+  return text
 end
 
 --- The marks of a string, one byte for each of its bytes.
@@ -82,13 +89,12 @@ function V.concat(list, separator)
     texts[#texts + 1] = each
   end
   for i, each in ipairs(texts) do
-    V.step()
     plain = plain and type(each) == "string"
     bytes = bytes + #V.text(each)
+    V.step()
     check_size(bytes)
     marks[i] = each
   end
-  V.step(1 + math.floor(bytes / 1024))
   if plain then return table.concat(texts) end
   for i, each in ipairs(marks) do
     texts[i], marks[i] = V.text(each), V.marks(each)
