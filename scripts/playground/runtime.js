@@ -10,10 +10,8 @@
 //     files        { path: Uint8Array or string } that scripts find
 //     environment  { NAME: "value" } for os.getenv; HEED_CPU: "scalar" chooses the scalar kernels
 //
-//   heed.run(source, chunkName)  runs a script: true, or false after an error, which was printed. Globals stay; heed and
-//                  nn are globals. chunkName is as in Lua's load: "=demo" or "@demo.lua" appears as demo or demo.lua.
-//   heed.call(source, chunkName) the same of a chunk at a prompt: its values are printed as the prompt prints them, and
-//                  its locals are kept. Returns "incomplete", and does nothing, if more lines must follow.
+//   heed.run(source, chunkName)  runs a script: true, or false after an error, which was printed. The value of an
+//                  expression at its end is printed as at the prompt. Globals stay; heed and nn are globals. chunkName is as in Lua's load: "=demo" or "@demo.lua" appears as demo or demo.lua.
 //   heed.ended     why nothing can run any more, or null: the script called os.exit, or was ended. Make another one.
 //   heed.exitCode  after os.exit
 //   heed.files     the file system, which is in memory, of up to 256 MiB: names(), read(path), write(path, bytes),
