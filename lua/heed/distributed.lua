@@ -12,7 +12,7 @@ local options = primitives.options
 local M = {}
 
 if not core.limit().files then
-  error("heed.distributed: the limits of this Lua state allow no files, so it cannot reach other machines, either", 3)
+  E.fail "heed.distributed: the limits of this Lua state allow no files, so it cannot reach other machines, either"
 end
 
 -- ---- The job ------------------------------------------------------------------------------------

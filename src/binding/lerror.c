@@ -16,17 +16,18 @@ static bool is_implicit(const lua_Debug *ar) {
 /* Pushes "file:line: " of the function that called heed; "" if that is not a Lua function. */
 static void push_position(lua_State *L) {
   lua_Debug ar;
-  bool through_c = false;
+  bool through_c = false, loading = false; /* loading: require calls one of heed's Lua files */
   for (int level = 1; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Slnf", &ar);
     const bool own = lheed_is_transparent(L, ar.source, lua_tocfunction(L, -1));
     lua_pop(L, 1);
     if (own) {
       through_c = false;
+      loading = strcmp(ar.what, "main") == 0;
     } else if (strcmp(ar.what, "tail") == 0) { /* 5.1: functions that a tail call replaced */
       continue;
     } else if (ar.currentline < 0) {
-      through_c = through_c || !is_implicit(&ar);
+      through_c = through_c || !(loading || is_implicit(&ar));
     } else {
       if (through_c) break;
       lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
