@@ -87,9 +87,12 @@ describe("a limit of work #limits", function()
     assert.is_true(compared >= 1)
   end)
 
-  it("counts 64 for each element that is quantized to blocks", function()
+  it("counts 3 to 64 for each element that is quantized to blocks, as the dtype needs", function()
     local x = heed.rand(4, 256)
-    assert.equal(64 * 4 * 256 + 1, loads.units(function() return x:to "q4_k" end))
+    local units = { q4_0 = 6, q4_1 = 3, q5_0 = 6, q5_1 = 3, q8_0 = 4, q4_k = 64, q5_k = 64, q6_k = 64 }
+    for dtype, each in pairs(units) do
+      assert.equal(each * 4 * 256 + 1, loads.units(function() return x:to(dtype) end))
+    end
   end)
 
   it("counts 64 for each element that is printed", function()
