@@ -129,7 +129,8 @@ function M.get(state, name)
   return state[name]
 end
 
---- If heed lacks the dtype of a tensor in a file: {dtype =, fix = (or nil), message =, file = (how it begins)}; else nil.
+--- If heed lacks the dtype of a tensor in a file: {dtype =, fix = (or nil), message =, file = (how that begins)}, else
+--- nil.
 function M.lacking(state, name)
   local later = M.is_state_dict(state) and raw(state, LATER)
   local number = later and raw(state, VALUES)[name] == nil and later.numbers[name]
