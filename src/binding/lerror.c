@@ -374,16 +374,9 @@ static int check_time(lua_State *L) {
   }
   const char *function = lua_tostring(L, 1);
   heed_context *ctx = lheed_get(L)->context;
-  const int64_t work = ctx->limits.work;
-  const bool overspent = ctx->overspent;
   if (!heed__is_due(&ctx->pace)) return 0;
   if (ctx->call_end > 0 && !lheed_is_in_call(L)) heed__start_call(ctx);
-  ctx->limits.work = 0;
-  ctx->overspent = false;
-  const heed_status status = heed__stopped(ctx, function);
-  ctx->limits.work = work;
-  ctx->overspent = overspent;
-  if (status != HEED_OK) lheed_raise(L, status);
+  LHEED_TRY(L, heed__out_of_time(ctx, function));
   return 0;
 }
 
