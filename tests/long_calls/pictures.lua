@@ -55,11 +55,16 @@ return function(inputs)
       local labels = {}
       for i = 1, 400 do labels[i] = "token" end
       return function() return plot.attention(weights, labels, { to = "string", format = format }) end
-    end)
+    end).seconds = 0.002
     call("a page of attention with a long title, " .. format, function()
       local title = long_text()
       return function() return plot.attention(heed.ones(2, 2) / 2, { 1, 2 }, { to = "string", format = format,
         title = title }) end
     end)
   end
+
+  call("encode of many texts", function()
+    local bert, list = assert(heed.models.load "tests/golden/tiny_bert"), inputs.copies("one step", 100000)
+    return function() return bert:encode(list) end
+  end).frames = true
 end
