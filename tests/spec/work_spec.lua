@@ -1,5 +1,6 @@
 -- heed.limit{work = n}: a budget of operations, the same on every machine. stops_spec.lua tests which calls it reaches.
 local heed = require "heed"
+local cases = require "tests.decoder_cases"
 local loads = require "tests.work_loads"
 local raises = require "tests.raises"
 local support = require "tests.support"
@@ -85,6 +86,25 @@ describe("a limit of work #limits", function()
       end
     end
     assert.is_true(compared >= 1)
+  end)
+
+  it("is the same for slices of any length", function()
+    local ids, texts = {}, {}
+    for i = 1, 80 do ids[i], texts[i] = i, "your journey starts with step " .. i end
+    local bert = assert(heed.models.load "tests/golden/tiny_bert")
+    local gpt2 = cases.load "gpt2"
+    for _, make in ipairs {
+      function(ms) return bert:encode_steps(texts, { ms = ms }) end,
+      function(ms) return gpt2:generate_steps(ids, { ms = ms, max_new_tokens = 5 }) end,
+    } do
+      local function units(ms)
+        return loads.units(function()
+          local steps = make(ms)
+          repeat until steps:advance()
+        end)
+      end
+      assert.equal(units(1e6), units(0))
+    end
   end)
 
   it("counts 3 to 64 for each element that is quantized to blocks, as the dtype needs", function()
