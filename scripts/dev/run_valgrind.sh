@@ -24,6 +24,15 @@ for source in tests/c/test_*.c; do
     test_host) continue ;;   # loads and unloads the libraries, which the other tests cover
     test_cancel) continue ;; # one of two threads would wait until the other has run for long
   esac
+  [ -z "$all" ] || case $name in
+    test_attention_kernels | test_attention_backward_kernels | test_linear_attention_kernels | test_gemm | test_lowp | \
+      test_lowp_blocks | test_reduced | test_varlen)
+      echo "$name: skipped, thousands of sizes take more than five minutes; they have guard pages"
+      continue ;;
+    test_script_faults)
+      echo "$name: skipped, make sanitize tries each of its allocations"
+      continue ;;
+  esac
   [ -n "$all" ] || case $name in
     test_broken_kernels | test_taps | test_poll) continue ;; # minutes under valgrind; the sanitizers run them
     # each allocation that can fail: the sanitizers try them in a tenth of the time
@@ -43,4 +52,13 @@ for script in scripts/examples/hello.lua scripts/notebooks/coding_attention.lua;
 done
 check 'random calls' "$build/heed" tests/fuzz/api_fuzz.lua 1 2000
 check 'operations on views, and gradients' "$build/heed" tests/fuzz/operation_fuzz.lua 1 600
+[ -z "$all" ] || for spec in tests/spec/*_spec.lua; do
+  name=$(basename "$spec" _spec.lua)
+  case $name in
+    command | editors | examples | fuzz | interrupt | memory | pages | prompt | sandbox | wrong_builds)
+      echo "$name: skipped, other processes do its work" ;;
+    stops | stopped_models) echo "$name: skipped, it measures how soon calls end" ;;
+    *) check "$name" "$build/heed" tests/run_specs.lua --output=plainTerminal --exclude-tags=plain,limits "$spec" ;;
+  esac
+done
 tallied
