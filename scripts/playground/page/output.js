@@ -1,0 +1,139 @@
+// The output: text in monospaced lines, and pictures between them. What scripts print is collected and shown in steps;
+// the last lines are kept, so that the page stays responsive whatever a script prints.
+const INTERVAL = 30;         // milliseconds between two steps
+const MOST_LINES = 4000;     // kept on the page
+const MOST_CHARACTERS = 1e6; // likewise, of lines that may be long
+const MOST_PICTURES = 40;
+
+export class Output {
+  constructor(element) {
+    this.element = element;
+    this.clear();
+  }
+
+  clear() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.waiting = [];  // {kind, text} or {picture}
+    this.lines = this.characters = this.pictures = 0;
+    this.last = null;   // a block of lines that the next text continues
+    this.dropped = false;
+    for (const image of this.element.querySelectorAll("img")) URL.revokeObjectURL(image.src);
+    this.element.replaceChildren();
+  }
+
+  /* kind: "out", "error", "note" or "input" */
+  add(kind, text) {
+    if (text === "") return;
+    const end = this.waiting[this.waiting.length - 1];
+    if (end && end.kind === kind) end.text += text; else this.waiting.push({ kind, text });
+    this.schedule();
+  }
+
+  /* A line of the page itself begins a new line. */
+  addLine(kind, text) {
+    this.waiting.push({ line: true });
+    this.add(kind, text + "\n");
+  }
+
+  /* picture: {name, type = "image/svg+xml", "image/png" or "text/html", data = string or bytes} */
+  picture(picture) {
+    this.waiting.push({ picture });
+    this.schedule();
+  }
+
+  schedule() {
+    if (!this.timer) this.timer = setTimeout(() => this.flush(), INTERVAL);
+  }
+
+  flush() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    const at_end = this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 40;
+    for (const item of this.waiting.splice(0)) {
+      if (item.picture) this.showPicture(item.picture);
+      else if (item.line) this.breakLine();
+      else this.showText(item.kind, item.text);
+    }
+    this.trim();
+    if (at_end) this.element.scrollTop = this.element.scrollHeight;
+  }
+
+  breakLine() {
+    if (this.last && !this.last.textContent.endsWith("\n")) this.showText("out", "\n");
+  }
+
+  showText(kind, text) {
+    if (text.length > MOST_CHARACTERS) { text = text.slice(-MOST_CHARACTERS); this.dropped = true; }
+    const lines = text.split("\n").length - 1;
+    if (lines > MOST_LINES) {
+      text = text.split("\n").slice(lines - MOST_LINES).join("\n");
+      this.dropped = true;
+    }
+    if (!this.last) {
+      this.last = document.createElement("div");
+      this.last.className = "lines";
+      this.last.counted = { lines: 0, characters: 0 };
+      this.element.append(this.last);
+    }
+    const span = document.createElement("span");
+    if (kind !== "out") span.className = kind;
+    span.textContent = text;
+    this.last.append(span);
+    const counted = Math.min(lines, MOST_LINES);
+    this.last.counted.lines += counted;
+    this.last.counted.characters += text.length;
+    this.lines += counted;
+    this.characters += text.length;
+    if (text.endsWith("\n")) this.last = null;
+  }
+
+  showPicture({ name, type, data }) {
+    this.breakLine();
+    this.last = null;
+    const figure = document.createElement("figure");
+    let shown;
+    if (type === "text/html") {
+      // Without the page's origin: what a script writes can't read this page, and the page's policy keeps it offline.
+      shown = document.createElement("iframe");
+      shown.setAttribute("sandbox", "allow-scripts");
+      shown.title = name;
+      shown.srcdoc = data;
+    } else {
+      shown = document.createElement("img");
+      shown.alt = "Chart: " + name;
+      shown.src = URL.createObjectURL(new Blob([data], { type }));
+    }
+    figure.append(shown);
+    const caption = document.createElement("figcaption");
+    caption.textContent = name;
+    figure.append(caption);
+    this.element.append(figure);
+    this.pictures++;
+  }
+
+  // Removes the oldest blocks until little enough is left; the newest stays.
+  trim() {
+    const first = () => this.element.querySelector(".lines, figure");
+    while (this.lines > MOST_LINES || this.characters > MOST_CHARACTERS || this.pictures > MOST_PICTURES) {
+      const block = first();
+      if (!block || block === this.element.lastElementChild) break;
+      if (block.counted) {
+        this.lines -= block.counted.lines;
+        this.characters -= block.counted.characters;
+      } else {
+        this.pictures--;
+        const image = block.querySelector("img");
+        if (image) URL.revokeObjectURL(image.src);
+      }
+      block.remove();
+      this.dropped = true;
+    }
+    if (this.dropped && !this.element.querySelector(".dropped")) {
+      const note = document.createElement("div");
+      note.className = "note dropped";
+      note.textContent = "(earlier output is no longer shown)";
+      this.element.prepend(note);
+    }
+  }
+}
