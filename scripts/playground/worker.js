@@ -85,6 +85,7 @@ function work(run) {
 
 // A call that keeps the locals for the lines that follow; what is not complete is reported as a script's error is.
 function runScript(text) {
+  if (!heed.call) return heed.run(text, chunk);
   const done = heed.call(text, chunk);
   return done === "incomplete" ? heed.run(text, chunk) : done;
 }

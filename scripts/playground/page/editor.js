@@ -49,7 +49,9 @@ export function createEditor(parent, { run, changed }) {
       }
       const line = Decoration.line({ class: "cm-failed", attributes: { "aria-description": "the error is here" } });
       const from = view.state.doc.line(n).from;
-      view.dispatch({ effects: [mark.of(Decoration.set([line.range(from)])), EditorView.scrollIntoView(from)] });
+      view.dispatch({ effects: mark.of(Decoration.set([line.range(from)])) });
+      // The editor scrolls, and not the page, which may show the error.
+      view.scrollDOM.scrollTop = view.lineBlockAt(from).top - view.scrollDOM.clientHeight / 2;
     },
     focus: () => view.focus(),
   };
