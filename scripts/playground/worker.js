@@ -1,20 +1,29 @@
 // The worker: one state of heed, which runs scripts. The page ends it to stop a script.
-//   receives {start: {module, files, name, parameters}}, then {run: text} once, and {line: text}
-//   sends    {ready}, {out: text}, {err: text}, {picture: {name, type, data}}, {files: [{name, size}]},
-//            {done: true, false or "incomplete", ended: message or null, code}, {file: name, data}
+//   receives {start: {module, files}}, then {run: text, name, parameters}, {line: text} and {read: name of a file}
+//   sends    {out: text}, {err: text}, {picture: {name, type, data}}, {files: [{name, size}]}, {file: name, data},
+//            {flood: milliseconds}: it printed too much, and may go on for so long; {failed: message}: nothing runs any more;
+//            {done: true, false or "incomplete", ended: message or null, code} after {run} and {line}
 const { createHeed } = require("./runtime.js");
 const preparation = require("./session.lua");
 
-const MOST_TEXT = 4e6;      // characters that a run may print
+const MOST_TEXT = 1e6;      // characters that a run may print
+const MOST_ERRORS = 2e5;    // characters that it may write to stderr
 const MOST_PICTURES = 200;  // pictures that a run may show
 const MOST_SEQUENCE = 8e6;  // characters of one picture
 const TYPES = { svg: "image/svg+xml", html: "text/html", png: "image/png" };
 
-let heed, chunk, given, shown = new Map(), printed = 0, pictures = 0, held = "", looked = 0;
+let heed, given, shown = new Map(), printed = 0, pictures = 0, errors = 0, held = "", looked = 0;
 
 function showPicture(name, ending, data) {
-  if (++pictures > MOST_PICTURES) return;
-  postMessage({ picture: { name, type: TYPES[ending], data } });
+  pictures++;
+  if (pictures <= MOST_PICTURES) postMessage({ picture: { name, type: TYPES[ending], data } });
+  if (pictures === MOST_PICTURES + 1) error(`heed: this run shows more than ${MOST_PICTURES} charts; the others are left out\n`);
+}
+
+function error(text) {
+  errors += text.length;
+  if (errors <= MOST_ERRORS) postMessage({ err: text });
+  else if (errors - text.length <= MOST_ERRORS) postMessage({ flood: 0 });
 }
 
 // Text is posted; pictures within it ("\x1b]svg;title;…\x07") are shown at their place. What may be the beginning of
@@ -45,6 +54,7 @@ function post(text) {
   if (text === "" || printed > MOST_TEXT) return;
   printed += text.length;
   postMessage({ out: text });
+  if (printed > MOST_TEXT) postMessage({ flood: 3000 });
 }
 
 const isSame = (a, b) => a && a.length === b.length && a.every((byte, i) => byte === b[i]);
@@ -65,37 +75,35 @@ function showFiles() {
   postMessage({ files: list });
 }
 
-async function start({ module, files, name, parameters }) {
+async function start({ module, files }) {
   given = new Set(Object.keys(files));
-  chunk = "@" + name;
-  heed = await createHeed(module, { print, error: (text) => postMessage({ err: text }), files });
-  const quote = (text) => JSON.stringify(text);
-  const list = parameters.map(quote).join(", ");
-  heed.run(`${preparation}\narg = { [0] = ${quote(name)}, ${list} }`, "=(playground)");
-  postMessage({ ready: true });
+  heed = await createHeed(module, { print, error, files });
+  if (!heed.run(preparation, "=playground")) throw new Error("heed did not start");
 }
 
 function work(run) {
-  printed = pictures = 0;
+  printed = pictures = errors = 0;
   held = "";
   const done = run();
   showFiles();
   postMessage({ done, ended: heed.ended, code: heed.exitCode });
 }
 
-// A call that keeps the locals for the lines that follow; what is not complete is reported as a script's error is.
-function runScript(text) {
-  if (!heed.call) return heed.run(text, chunk);
-  const done = heed.call(text, chunk);
-  return done === "incomplete" ? heed.run(text, chunk) : done;
+// The locals of the script are kept for the lines that follow. What is not complete is reported as an error.
+function runScript(text, name, parameters) {
+  const list = parameters.map((parameter) => ", " + JSON.stringify(parameter)).join("");
+  heed.run(`arg = { [0] = ${JSON.stringify(name)}${list} }`, "=playground");
+  if (!heed.call) return heed.run(text, "@" + name);
+  const done = heed.call(text, "@" + name);
+  return done === "incomplete" ? heed.run(text, "@" + name) : done;
 }
 
-let begun = Promise.resolve();
+let before = Promise.resolve();
 onmessage = ({ data }) => {
-  begun = begun.then(async () => {
+  before = before.then(async () => {
     if (data.start) await start(data.start);
-    else if (data.run !== undefined) work(() => runScript(data.run));
-    else if (data.line !== undefined) work(() => heed.call(data.line, "=prompt"));
-    else if (data.read !== undefined) postMessage({ file: data.read, data: heed.files.read(data.read) });
-  }).catch((problem) => postMessage({ failed: String(problem && problem.message || problem) }));
+    else if (data.run !== undefined) work(() => runScript(data.run, data.name, data.parameters));
+    else if (data.line !== undefined) work(() => heed.call(data.line, "=stdin"));
+    else postMessage({ file: data.read, data: heed.files.read(data.read) });
+  }).catch((problem) => postMessage({ failed: problem.message }));
 };

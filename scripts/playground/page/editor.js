@@ -1,8 +1,8 @@
 // The editor: CodeMirror with Lua's colours, and a mark on the line of the last error.
-import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { defaultKeymap, history, historyKeymap, indentWithTab, isolateHistory } from "@codemirror/commands";
 import { bracketMatching, indentUnit, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
 import { lua } from "@codemirror/legacy-modes/mode/lua";
-import { EditorState, Prec, StateEffect, StateField } from "@codemirror/state";
+import { EditorState, Prec, StateEffect, StateField, Transaction } from "@codemirror/state";
 import { Decoration, drawSelection, EditorView, keymap, lineNumbers } from "@codemirror/view";
 import { classHighlighter } from "@lezer/highlight";
 
@@ -25,7 +25,7 @@ export function createEditor(parent, { run, changed }) {
     state: EditorState.create({
       extensions: [
         Prec.highest(keymap.of([{ key: "Ctrl-Enter", mac: "Mod-Enter", run: () => (run(), true) }])),
-        lineNumbers(), history(), drawSelection(), bracketMatching(), indentUnit.of("  "), EditorState.tabSize.of(2),
+        lineNumbers(), history(), EditorView.lineWrapping, drawSelection(), bracketMatching(), indentUnit.of("  "), EditorState.tabSize.of(2),
         StreamLanguage.define(lua), syntaxHighlighting(classHighlighter), marks,
         // Escape switches Tab back to moving the focus, for readers without a mouse.
         keymap.of([indentWithTab, ...defaultKeymap, ...historyKeymap]),
@@ -37,10 +37,14 @@ export function createEditor(parent, { run, changed }) {
   const text = () => view.state.doc.toString();
   return {
     text,
-    // An edit like others: Ctrl-Z brings back the text before it.
+    // An edit of its own: Ctrl-Z brings back the text before it. The first text has none.
     set(replacement) {
-      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: replacement }, selection: { anchor: 0 },
-        scrollIntoView: true });
+      const { length } = view.state.doc;
+      view.dispatch({
+        changes: { from: 0, to: length, insert: replacement }, selection: { anchor: 0 },
+        annotations: length > 0 ? isolateHistory.of("full") : Transaction.addToHistory.of(false),
+      });
+      view.scrollDOM.scrollTop = 0;
     },
     markLine(n) {
       if (n < 1 || n > view.state.doc.lines) {

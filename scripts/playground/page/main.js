@@ -11,7 +11,7 @@ import { followTheme, keep, kept } from "./settings.js";
 const element = (id) => document.getElementById(id);
 const status = (text) => { element("status").textContent = text; };
 const FIRST = contents[0].entries[0];
-const PLAIN = { name: "script.lua", parameters: [], files: {} };
+const PLAIN = { name: "script.lua" };
 
 followTheme(element("theme"));
 
@@ -26,23 +26,23 @@ if (missing) {
 
 // ---- Running ----
 
-let setup = PLAIN;      // of the script in the editor: its name, its files, its parameters
-let running = false;
-let begun = 0;
-let last_error = "";
+let setup = PLAIN; // of the script in the editor: its name, parameters and models
+let running = false, begun = 0, flood = 0, last_error = "";
 
 const output = new Output(element("output"));
 const session = missing === "everything" ? null : new Session(loadModule, { message: receive, failed });
 const prompt = new Prompt(element("prompt"), element("line"), element("mark"), (text) => {
   if (!session || running) return false;
   output.addLine("input", (prompt.isContinued ? ">> " : "> ") + text.split("\n").pop());
+  output.follows = true;
   start("");
-  session.line(text);
+  session.post({ line: text });
   return true;
 });
 
 function setRunning(value) {
   running = value;
+  clearTimeout(flood);
   element("run").disabled = running || !session;
   element("stop").disabled = !running;
   element("output").setAttribute("aria-busy", String(running));
@@ -60,7 +60,7 @@ function start(message) {
 async function run() {
   if (running || !session) return;
   start("Running…");
-  const text = editor.text(), { name, parameters, models } = setup;
+  const text = editor.text(), { name, parameters = [], models } = setup;
   output.clear();
   showFiles([]);
   prompt.reset();
@@ -71,9 +71,8 @@ async function run() {
     return failed(problem.message);
   }
   if (!running) return; // Stop came first
-  const wanted = { name, parameters, files };
-  if (session.used || models || setup !== PLAIN) session.renew(wanted);
-  session.run(text);
+  if (session.used || models) session.renew(files);
+  session.post({ run: text, name, parameters });
 }
 
 function stop(message) {
@@ -81,16 +80,17 @@ function stop(message) {
   session.renew();
   setRunning(false);
   prompt.reset();
-  output.addLine("note", message || "stopped; the state is new");
+  output.addLine("note", message);
   output.flush();
-  status("Stopped. The state is new: the next line begins without variables.");
+  status("Stopped. The state is new: lines below the output begin without variables.");
 }
 
 function failed(problem) {
   setRunning(false);
-  output.addLine("error", `heed: the state has ended: ${problem}`);
-  status("The state has ended; a new one begins.");
-  session.renew();
+  prompt.reset();
+  output.addLine("error", `heed: nothing runs any more: ${problem}`);
+  output.flush();
+  status("Ended. The next run begins with a new state.");
 }
 
 function receive(data) {
@@ -101,7 +101,8 @@ function receive(data) {
   } else if (data.picture) output.picture(data.picture);
   else if (data.files) showFiles(data.files);
   else if (data.file !== undefined) download(data.file, data.data);
-  else if (data.done !== undefined) finish(data);
+  else if (data.flood !== undefined) flood = setTimeout(stop, data.flood, "stopped: it printed too much; the state is new");
+  else finish(data);
 }
 
 function finish({ done, ended, code }) {
@@ -138,7 +139,7 @@ function showFiles(list) {
     button.type = "button";
     button.textContent = "Download";
     button.setAttribute("aria-label", "Download " + name);
-    button.onclick = () => session.read(name);
+    button.onclick = () => session.post({ read: name });
     item.append(label, button);
     return item;
   }));
@@ -183,12 +184,8 @@ for (const { title, entries: list } of contents) {
   element("open").append(group);
 }
 
-function setupOf(entry) {
-  return entry ? { id: entry.id, name: entry.name, parameters: entry.parameters || [], models: entry.models } : PLAIN;
-}
-
 function openEntry(entry) {
-  show(entry.text, setupOf(entry));
+  show(entry.text, entry);
   keep("script", entry.text);
   keep("example", entry.id);
   status(`Opened ${entry.name}. Ctrl-Z in the editor brings back the text before it.`);
@@ -214,7 +211,7 @@ function readLink() {
     show(found.text, PLAIN);
     status("The script of the link. Nothing has run yet.");
   } else if (chosen && entries.has(chosen[1])) {
-    show(entries.get(chosen[1]).text, setupOf(entries.get(chosen[1])));
+    show(entries.get(chosen[1]).text, entries.get(chosen[1]));
   } else {
     return false;
   }
@@ -222,6 +219,7 @@ function readLink() {
 }
 
 async function share() {
+  if (editor.text() === "") return status("There is no script to share.");
   const fragment = links.encode(editor.text());
   if (!fragment) return status(`The script is too long for a link of ${links.MOST} characters.`);
   history.replaceState(null, "", fragment);
@@ -235,8 +233,8 @@ async function share() {
 
 if (!readLink()) {
   const text = kept("script");
-  if (text !== null) show(text, setupOf(entries.get(kept("example"))));
-  else show(FIRST.text, setupOf(FIRST));
+  if (text !== null) show(text, entries.get(kept("example")) || PLAIN);
+  else show(FIRST.text, FIRST);
 }
 addEventListener("hashchange", readLink);
 
@@ -244,7 +242,7 @@ addEventListener("hashchange", readLink);
 
 setRunning(false);
 element("run").onclick = run;
-element("stop").onclick = () => stop();
+element("stop").onclick = () => stop("stopped; the state is new");
 element("share").onclick = share;
 element("clear").onclick = () => { output.clear(); status("Cleared."); };
 addEventListener("keydown", (event) => {

@@ -4,6 +4,7 @@ const INTERVAL = 30;         // milliseconds between two steps
 const MOST_LINES = 4000;     // kept on the page
 const MOST_CHARACTERS = 1e6; // likewise, of lines that may be long
 const MOST_PICTURES = 40;
+const BLOCK = 200;           // lines that are removed together
 
 export class Output {
   constructor(element) {
@@ -18,6 +19,7 @@ export class Output {
     this.lines = this.characters = this.pictures = 0;
     this.last = null;   // a block of lines that the next text continues
     this.dropped = false;
+    this.follows = false; // lines of the prompt: their end is always shown
     for (const image of this.element.querySelectorAll("img")) URL.revokeObjectURL(image.src);
     this.element.replaceChildren();
   }
@@ -49,14 +51,16 @@ export class Output {
   flush() {
     clearTimeout(this.timer);
     this.timer = 0;
-    const at_end = this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 40;
+    // The end stays in view for readers who are there; a run begins at its first line.
+    const { scrollHeight, scrollTop, clientHeight } = this.element;
+    const follows = this.follows || (scrollHeight > clientHeight && scrollHeight - scrollTop - clientHeight < 40);
     for (const item of this.waiting.splice(0)) {
       if (item.picture) this.showPicture(item.picture);
       else if (item.line) this.breakLine();
       else this.showText(item.kind, item.text);
     }
     this.trim();
-    if (at_end) this.element.scrollTop = this.element.scrollHeight;
+    if (follows) this.element.scrollTop = this.element.scrollHeight;
   }
 
   breakLine() {
@@ -65,11 +69,13 @@ export class Output {
 
   showText(kind, text) {
     if (text.length > MOST_CHARACTERS) { text = text.slice(-MOST_CHARACTERS); this.dropped = true; }
-    const lines = text.split("\n").length - 1;
-    if (lines > MOST_LINES) {
-      text = text.split("\n").slice(lines - MOST_LINES).join("\n");
-      this.dropped = true;
-    }
+    let lines = text.match(/[^\n]*\n|[^\n]+$/g);
+    if (lines.length > MOST_LINES) { lines = lines.slice(-MOST_LINES); this.dropped = true; }
+    for (let i = 0; i < lines.length; i += BLOCK) this.appendText(kind, lines.slice(i, i + BLOCK));
+  }
+
+  appendText(kind, lines) {
+    const text = lines.join("");
     if (!this.last) {
       this.last = document.createElement("div");
       this.last.className = "lines";
@@ -80,10 +86,9 @@ export class Output {
     if (kind !== "out") span.className = kind;
     span.textContent = text;
     this.last.append(span);
-    const counted = Math.min(lines, MOST_LINES);
-    this.last.counted.lines += counted;
+    this.last.counted.lines += lines.length;
     this.last.counted.characters += text.length;
-    this.lines += counted;
+    this.lines += lines.length;
     this.characters += text.length;
     if (text.endsWith("\n")) this.last = null;
   }

@@ -1,38 +1,31 @@
 // The state that scripts run in: a worker, which is ended to stop a script, and replaced by a new one.
 import workerText from "worker:text";
 
-/* listener: {message(data), failed(text)}; load() gives the compiled module. */
+/* load() gives the compiled module; listener: {message(data), failed(text)}: nothing runs any more. */
 export class Session {
   constructor(load, listener) {
-    this.load = load;
-    this.listener = listener;
+    Object.assign(this, { load, listener, files: {}, used: false, worker: null });
     this.address = URL.createObjectURL(new Blob([workerText], { type: "text/javascript" }));
-    this.setup = { files: {}, name: "script.lua", parameters: [] };
     this.renew();
   }
 
-  /* Ends what runs; a new worker starts. */
-  renew(setup = this.setup) {
+  /* Ends what runs, and starts a new state with these files. */
+  renew(files = this.files) {
     this.end();
-    this.setup = setup;
-    this.used = false;
-    const worker = new Worker(this.address);
-    this.worker = worker;
-    worker.onmessage = ({ data }) => {
-      if (this.worker !== worker) return;
-      if (data.failed !== undefined) this.listener.failed(data.failed);
-      else this.listener.message(data);
-    };
+    Object.assign(this, { files, used: false });
+    const worker = this.worker = new Worker(this.address);
+    const heard = (listener) => (value) => { if (this.worker === worker) listener(value); };
+    const failed = heard((problem) => {
+      this.end();
+      this.listener.failed(problem);
+    });
+    worker.onmessage = heard(({ data }) => (data.failed === undefined ? this.listener.message(data) : failed(data.failed)));
     worker.onerror = (event) => {
       event.preventDefault();
-      if (this.worker === worker) this.listener.failed(event.message);
+      failed(event.message);
     };
-    this.load().then((module) => {
-      if (this.worker === worker) worker.postMessage({ start: { module, ...setup } });
-    }, (problem) => {
-      if (this.worker === worker) this.listener.failed(problem.message);
-    });
-    this.started = this.load();
+    this.started = this.load().then(heard((module) => worker.postMessage({ start: { module, files } })),
+      (problem) => failed(problem.message));
   }
 
   end() {
@@ -41,12 +34,9 @@ export class Session {
   }
 
   post(data) {
-    const { worker } = this;
+    if (!this.worker) this.renew();
     this.used = true;
-    this.started.then(() => { if (this.worker === worker) worker.postMessage(data); }, () => {});
+    const { worker } = this;
+    this.started.then(() => { if (this.worker === worker) worker.postMessage(data); });
   }
-
-  run(text) { this.post({ run: text }); }
-  line(text) { this.post({ line: text }); }
-  read(name) { this.post({ read: name }); }
 }
