@@ -1,6 +1,7 @@
--- Trains the Llama of scripts/examples/names.lua, which invents first names: build/heed scripts/dev/make_names_llama.lua
--- [FOLDER]. It reads build/texts/names.txt (make texts), takes a minute, and writes a model of 230 kB
--- into scripts/examples/names_llama. A character is a token; a dot begins and ends each name.
+-- Trains the Llama of scripts/examples/names.lua, which invents first names:
+--   build/heed scripts/dev/make_names_llama.lua [FOLDER]
+-- It reads build/texts/names.txt (make texts), takes a minute, and writes a model of 240 kB into the folder
+-- (scripts/examples/names_llama). A character is a token; a dot begins and ends each name.
 local heed = require "heed"
 local Llama = require "heed.models.llama"
 local F = heed.nn.functional
@@ -104,7 +105,8 @@ write("tokenizer.json", ([[
 {
   "version": "1.0",
   "added_tokens": [
-    {"id": 0, "content": ".", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}
+    {"id": 0, "content": ".", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+     "special": true}
   ],
   "normalizer": null,
   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},

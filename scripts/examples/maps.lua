@@ -1,8 +1,8 @@
 -- Draws what every head of a small model attends to while it reads a text:
 --   build/heed scripts/examples/maps.lua [TEXT]
--- The model (scripts/examples/induction) continues repeated text of dots, digits and letters; no spaces. Head 4 of layer 1
--- attends to the character before, the heads of layer 2 to the one that followed the last occurrence of the same
--- character: scripts/examples/induction.lua measures both.
+-- The model (scripts/examples/induction) continues repeated text of dots, digits and letters; no spaces. Head 4 of
+-- layer 1 attends to the character before, the heads of layer 2 to the one that followed the last occurrence of the
+-- same character: scripts/examples/induction.lua measures both.
 local heed = require "heed"
 local plot = require "heed.plot"
 

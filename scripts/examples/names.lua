@@ -1,7 +1,8 @@
 -- A small Llama invents first names, and shows what its attention does while it writes one:
 --   build/heed scripts/examples/names.lua [BEGINNING] [SEED]
--- The model (scripts/examples/names_llama, made by scripts/dev/make_names_llama.lua) has 120,000 parameters and has read
--- 4,900 names of the United States' census of 1990. A token is one character; a dot begins and ends each name.
+-- The model (scripts/examples/names_llama, made by scripts/dev/make_names_llama.lua) has 120,000 parameters and has
+-- read 4,900 names of the United States' census of 1990. Every second one that it writes is new. A token is one
+-- character; a dot begins and ends each name.
 local heed = require "heed"
 local plot = require "heed.plot"
 

@@ -6,6 +6,9 @@ local open = preload["heed.plot"]
 
 preload["heed.plot"] = function(...)
   local plot = open(...)
-  plot.display = function(content, format, title) write("\27]", format, ";", (title or ""):gsub("%c", " "), ";", content, "\7") end
+  plot.display = function(content, format, title)
+    title = (title or ""):gsub("[%c;]", " ")
+    write("\27]", format, ";", title, ";", content, "\7")
+  end
   return plot
 end

@@ -6,8 +6,8 @@
 const { createHeed } = require("./runtime.js");
 const preparation = require("./session.lua");
 
-const MOST_TEXT = 1e6;      // characters that a run may print
-const MOST_ERRORS = 2e5;    // characters that it may write to stderr
+const MOST_TEXT = 5e5;      // characters that a run may print
+const MOST_ERRORS = 1e5;    // characters that it may write to stderr
 const MOST_PICTURES = 200;  // pictures that a run may show
 const MOST_SEQUENCE = 8e6;  // characters of one picture
 const TYPES = { svg: "image/svg+xml", html: "text/html", png: "image/png" };

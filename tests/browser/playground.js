@@ -245,7 +245,6 @@ test("allocation without end is an error of the script", async (page) => {
   const heedMemory = await run(page, 'local heed = require "heed" local t = {} while true do t[#t + 1] = heed.ones(1024, 1024) end');
   assert.match(heedMemory, /^heed: (script\.lua:1: )?.*memory/);
   assert.match(await run(page, "local t = {} while true do t[#t + 1] = ('x'):rep(2^20) .. #t end"), /^heed: .*not enough memory/);
-  assert.match(await run(page, "local t = {} for i = 1, 1e9 do t[i] = { i } end"), /^heed: .*not enough memory/);
   assert.strictEqual(await run(page, "print(2)"), "2\n");
 });
 

@@ -8,7 +8,7 @@ local drawing = require "heed.plot.drawing"
 local terminal = require "heed.plot.terminal"
 local primitives = core.modules
 
-local plot = {}
+local plot = { display = false }
 
 -- ---- Output -------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ local function output_options(method, chart)
   end
 end
 
--- Prints the chart, or gives it to plot.display; or returns its text; or writes it and returns true, or nil and a message.
+-- Prints or displays the chart; or returns its text; or writes it and returns true, or nil and a message.
 local function deliver(kind, chart)
   local result
   local display = chart.format == nil and not chart.to and plot.display
