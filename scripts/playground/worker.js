@@ -1,6 +1,6 @@
 // The worker: one state of heed, which runs scripts. The page ends it to stop a script.
 //   receives {start: {module, files}}, then {run: text, name, parameters}, {line: text} and {read: name of a file}
-//   sends    {out: text}, {err: text}, {picture: {name, type, data}}, {files: [{name, size}]}, {file: name, data},
+//   sends    {out: text}, {err: text}, {picture: {name, type, data, file}}, {files: [{name, size}]}, {file: name, data},
 //            {flood: milliseconds}: it printed too much, and may go on for so long; {failed: message}: nothing runs any more;
 //            {done: true, false or "incomplete", ended: message or null, code} after {run} and {line}
 const { createHeed } = require("./runtime.js");
@@ -14,9 +14,10 @@ const TYPES = { svg: "image/svg+xml", html: "text/html", png: "image/png" };
 
 let heed, given, shown = new Map(), printed = 0, pictures = 0, errors = 0, held = "", looked = 0;
 
-function showPicture(name, ending, data) {
+// file: whether it is one, which replaces what was shown of the same name
+function showPicture(name, ending, data, file) {
   pictures++;
-  if (pictures <= MOST_PICTURES) postMessage({ picture: { name, type: TYPES[ending], data } });
+  if (pictures <= MOST_PICTURES) postMessage({ picture: { name, type: TYPES[ending], data, file } });
   if (pictures === MOST_PICTURES + 1) error(`heed: this run shows more than ${MOST_PICTURES} charts; the others are left out\n`);
 }
 
@@ -41,12 +42,12 @@ function print(text) {
       break;
     }
     const picture = /^(svg|html);([^;]*);([^]*)$/.exec(text.slice(begin + 2, end));
-    if (picture) showPicture(picture[2] || "chart", picture[1], picture[3]);
+    if (picture) showPicture(picture[2] || "chart", picture[1], picture[3], false);
     else post(text.slice(begin, end + 1));
     text = text.slice(end + 1);
   }
   post(text);
-  if (Date.now() - looked > 500) showFiles();
+  if (Date.now() - looked > 500 && text.endsWith("\n")) showFiles();
   return printed <= MOST_TEXT;
 }
 
@@ -70,7 +71,7 @@ function showFiles() {
     if (!ending || data.length === 0 || isSame(shown.get(name), data)) continue;
     shown.set(name, data);
     const kind = ending[1].toLowerCase();
-    showPicture(name, kind, kind === "html" ? new TextDecoder().decode(data) : data);
+    showPicture(name, kind, kind === "html" ? new TextDecoder().decode(data) : data, true);
   }
   postMessage({ files: list });
 }

@@ -20,7 +20,7 @@ export class Output {
     this.last = null;   // a block of lines that the next text continues
     this.dropped = false;
     this.follows = false; // lines of the prompt: their end is always shown
-    for (const image of this.element.querySelectorAll("img")) URL.revokeObjectURL(image.src);
+    this.release(this.element);
     this.element.replaceChildren();
   }
 
@@ -38,7 +38,8 @@ export class Output {
     this.add(kind, text + "\n");
   }
 
-  /* picture: {name, type = "image/svg+xml", "image/png" or "text/html", data = string or bytes} */
+  /* picture: {name, type = "image/svg+xml", "image/png" or "text/html", data = string or bytes, file}. A file that was
+   * written again replaces its picture. */
   picture(picture) {
     this.waiting.push({ picture });
     this.schedule();
@@ -93,9 +94,7 @@ export class Output {
     if (text.endsWith("\n")) this.last = null;
   }
 
-  showPicture({ name, type, data }) {
-    this.breakLine();
-    this.last = null;
+  showPicture({ name, type, data, file }) {
     const figure = document.createElement("figure");
     let shown;
     if (type === "text/html") {
@@ -113,8 +112,21 @@ export class Output {
     const caption = document.createElement("figcaption");
     caption.textContent = name;
     figure.append(caption);
+    const old = file && [...this.element.querySelectorAll("figure[data-file]")].find((other) => other.dataset.file === name);
+    if (file) figure.dataset.file = name;
+    if (old) {
+      this.release(old);
+      old.replaceWith(figure);
+      return;
+    }
+    this.breakLine();
+    this.last = null;
     this.element.append(figure);
     this.pictures++;
+  }
+
+  release(element) {
+    for (const image of element.querySelectorAll("img")) URL.revokeObjectURL(image.src);
   }
 
   // Removes the oldest blocks until little enough is left; the newest stays.
@@ -128,8 +140,7 @@ export class Output {
         this.characters -= block.counted.characters;
       } else {
         this.pictures--;
-        const image = block.querySelector("img");
-        if (image) URL.revokeObjectURL(image.src);
+        this.release(block);
       }
       block.remove();
       this.dropped = true;
