@@ -25,9 +25,9 @@ WASM_TABLES := $(shell grep -l 'HEED__CPU_' $(ENGINE) $(BINDING)) src/kernels/is
 wasm_objects = $(patsubst %.c,$(WASM)/obj/%.o,$(filter-out $(WASM_TABLES),$(WASM_FILES))) \
   $(patsubst %.c,$(WASM)/obj/$(1)/%.o,$(WASM_TABLES)) $(WASM_LIBRARIES)
 
-## builds heed and Lua in WebAssembly, build/playground/heed.wasm and, without SIMD, heed_scalar.wasm (Debian, Ubuntu)
-playground: needs = build wasm
-run-playground: $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PLAYGROUND)/runtime.js
+## builds heed and Lua in WebAssembly, heed.wasm and, without SIMD, heed_scalar.wasm, and a page with them, in build/playground
+playground: needs = build wasm browser
+run-playground: $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PLAYGROUND)/runtime.js $(PLAYGROUND)/index.html
 
 $(WASM)/sources: scripts/dev/unpack_source.sh
 	@for name in lua5.4 cjson zlib utf8proc; do scripts/dev/unpack_source.sh $(WASM)/$$name $$name || exit 1; done
@@ -83,6 +83,17 @@ $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm:
 $(PLAYGROUND)/runtime.js: scripts/playground/runtime.js
 	@mkdir -p $(@D)
 	@cp $< $@
+
+# The page: CodeMirror and esbuild come from npm, in fixed versions.
+PAGE_TOOLS := $(BUILD)/playground-tools
+$(PAGE_TOOLS)/made: scripts/playground/package.json
+	@mkdir -p $(@D)
+	@cp $< $(@D)
+	@npm install --prefix $(@D) --no-audit --no-fund --silent
+	@touch $@
+$(PLAYGROUND)/index.html: $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PAGE_TOOLS)/made \
+  $(wildcard scripts/playground/* scripts/playground/page/* scripts/examples/* scripts/examples/*/* scripts/notebooks/*)
+	$(call say,PACK,node scripts/playground/pack.mjs $(PAGE_TOOLS) $(PLAYGROUND) $(@D))
 
 INSTALLING += playground
 .PHONY: run-playground

@@ -3,15 +3,17 @@
 //
 //   const heed = await createHeed(bytes, { print, error, files, environment });
 //     bytes        of heed.wasm or heed_scalar.wasm, or a WebAssembly.Module
-//     print(text)  receives what scripts print, in pieces: at once what comes after 20 ms of silence, else at most 30
-//                  times a second, or 8 KiB at a time. Returns false when it wants no more: the next call of print or
-//                  io.write raises an error; a script that goes on all the same is ended.
-//     error(text)  receives what comes to stderr: errors with their tracebacks, as the command prints them
+//     print(text)  receives what scripts print: at once, or of scripts that print much, 30 pieces a second, or 8 KiB at a
+//                  time. Returns false when it wants no more: the next call of print or io.write raises an error; a
+//                  script that goes on all the same is ended.
+//     error(text)  the same for stderr, in the order of both: errors with their tracebacks, as the command prints them
 //     files        { path: Uint8Array or string } that scripts find
 //     environment  { NAME: "value" } for os.getenv; HEED_CPU: "scalar" chooses the scalar kernels
 //
-//   heed.run(source, chunkName)  runs a script: true, or false after an error, which was printed. The value of an
-//                  expression at its end is printed as at the prompt. Globals stay; heed and nn are globals. chunkName is as in Lua's load: "=demo" or "@demo.lua" appears as demo or demo.lua.
+//   heed.run(source, chunkName)  runs a script: true, or false after an error, which was printed. Globals stay; heed and
+//                  nn are globals. chunkName is as in Lua's load: "=demo" or "@demo.lua" appears as demo or demo.lua.
+//   heed.call(source, chunkName) the same of a chunk at a prompt: its values are printed as the prompt prints them, and
+//                  its locals are kept. Returns "incomplete", and does nothing, if more lines must follow.
 //   heed.ended     why nothing can run any more, or null: the script called os.exit, or was ended. Make another one.
 //   heed.exitCode  after os.exit
 //   heed.files     the file system, which is in memory, of up to 256 MiB: names(), read(path), write(path, bytes),
@@ -94,28 +96,39 @@
 
   // ---- Output ----
 
-  // Collects text for a callback; see print above.
+  // Collects what comes to stdout (1) and stderr (2) for the callbacks, in its order; see print above.
   class Output {
-    constructor(callback, soon) {
-      this.callback = callback;
-      this.soon = soon; // deliver everything at once
-      this.decoder = new TextDecoder();
-      this.text = "";
-      this.last = -Infinity;
-      this.closed = false;
+    constructor(print, error) {
+      this.streams = { 1: { callback: print }, 2: { callback: error } };
+      for (const stream of [1, 2]) Object.assign(this.streams[stream], { decoder: new TextDecoder(), closed: false });
+      this.waiting = []; // [stream, text]
+      this.size = 0;
+      this.pieces = 100; // so many may be delivered at once
+      this.last = 0;
     }
-    add(bytes) {
-      this.text += this.decoder.decode(bytes, { stream: true });
-      const quiet = performance.now() - this.last;
-      if (this.soon || quiet > 20 || this.text.length > 8192) this.flush();
-      return !this.closed;
+    // Returns whether more is wanted.
+    add(stream, bytes) {
+      const text = this.streams[stream].decoder.decode(bytes, { stream: true });
+      const end = this.waiting[this.waiting.length - 1], now = performance.now();
+      if (end && end[0] === stream) end[1] += text;
+      else if (text !== "") this.waiting.push([stream, text]);
+      this.size += text.length;
+      this.pieces = Math.min(100, this.pieces + (now - this.last) * 0.03);
+      this.last = now;
+      if (this.pieces >= 1 || this.size > 8192) this.flush();
+      return !this.streams[stream].closed;
     }
     flush() {
-      if (this.text === "") return;
-      const text = this.text;
-      this.text = "";
-      this.last = performance.now();
-      if (this.callback && this.callback(text) === false) this.closed = true;
+      if (this.waiting.length === 0) return;
+      this.pieces = Math.max(0, this.pieces - 1);
+      this.size = 0;
+      for (const [stream, text] of this.waiting.splice(0)) {
+        const { callback } = this.streams[stream];
+        if (callback && callback(text) === false) this.streams[stream].closed = true;
+      }
+    }
+    reopen() {
+      for (const stream of [1, 2]) this.streams[stream].closed = false;
     }
   }
 
@@ -123,8 +136,8 @@
 
   class Ended extends Error {}
 
-  // The functions of wasi_snapshot_preview1 that wasi-libc calls. `host` has: memory, files, output (by descriptor),
-  // environment, end(message, code), refused() when output is not taken.
+  // The functions of wasi_snapshot_preview1 that wasi-libc calls. `host` has: memory, files, output, environment,
+  // end(message, code), refused() when output is not taken.
   function makeSystem(host) {
     const { files } = host;
     const open = new Map(); // descriptor → { file, at, append } or { folder }
@@ -263,7 +276,7 @@
         return each(list, count, result, (part) => {
           if (!entry.file) {
             // A copy: the callback must not see memory that changes.
-            if (fd !== 0 && host.output[fd].add(part.slice())) return part.length;
+            if (fd !== 0 && host.output.add(fd, part.slice())) return part.length;
             host.refused();
             return -E.PIPE;
           }
@@ -391,7 +404,7 @@
     const module = source instanceof WebAssembly.Module ? source : await WebAssembly.compile(source);
     const files = new Files(options.files || {});
     const environment = Object.entries(options.environment || {}).map(([name, value]) => bytesOf(`${name}=${value}\0`));
-    const output = { 1: new Output(options.print, false), 2: new Output(options.error, true) };
+    const output = new Output(options.print, options.error);
     const heed = { ended: null, exitCode: null, files };
     let exported;
     let refusals = 0;
@@ -410,18 +423,9 @@
         if (++refusals > 1000) host.end("the script went on printing after it was told to stop");
       },
     };
-    const imports = {};
-    for (const { module: from, name, kind } of WebAssembly.Module.imports(module)) {
-      if (kind !== "function") continue;
-      imports[from] = imports[from] || {};
-    }
-    imports.wasi_snapshot_preview1 = makeSystem(host);
+    const imports = { wasi_snapshot_preview1: makeSystem(host) };
     exported = (await WebAssembly.instantiate(module, imports)).exports;
 
-    function deliver() {
-      output[1].flush();
-      output[2].flush();
-    }
     // Calls f with the text in memory; false if the script ended in a way after which nothing can run.
     function withText(list, f) {
       const places = [];
@@ -436,26 +440,29 @@
           places.push({ at, size: data.length });
         }
         refusals = 0;
-        output[1].closed = false;
+        output.reopen();
         return f(...places);
       } catch (problem) {
         if (!(problem instanceof Ended)) heed.ended = `heed ended with: ${problem.message}`;
         if (heed.exitCode === null && options.error) {
-          deliver();
+          output.flush();
           options.error(`heed: ${heed.ended || problem.message}\n`);
         }
         return heed.exitCode === 0;
       } finally {
         if (!heed.ended) for (const { at } of places) exported.playground_free(at);
-        deliver();
+        output.flush();
       }
     }
+    const outcomes = [false, true, "incomplete"];
     heed.run = (code, name = "=script") =>
-      withText([code, name], (text, chunk) => exported.playground_run(text.at, text.size, chunk.at) === 1);
+      withText([code, name], (text, chunk) => outcomes[exported.playground_run(text.at, text.size, chunk.at)]);
+    heed.call = (code, name = "=stdin") =>
+      withText([code, name], (text, chunk) => outcomes[exported.playground_call(text.at, text.size, chunk.at, 0)]);
     heed.memory = () => exported.memory.buffer.byteLength;
     exported._initialize();
     if (!exported.playground_open()) heed.ended = "heed did not start";
-    deliver();
+    output.flush();
     return heed;
   }
 
