@@ -95,5 +95,11 @@ $(PLAYGROUND)/index.html: $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm
   $(wildcard scripts/playground/* scripts/playground/page/* scripts/examples/* scripts/examples/*/* scripts/notebooks/*)
 	$(call say,PACK,node scripts/playground/pack.mjs $(PAGE_TOOLS) $(PLAYGROUND) $(@D))
 
-INSTALLING += playground
-.PHONY: run-playground
+## tests heed in WebAssembly, in node: notebooks, examples, errors, limits, files, size (Debian, Ubuntu)
+test-playground: needs = build wasm
+run-playground-tests: $(BUILD)/heed $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PLAYGROUND)/runtime.js
+	@node tests/playground/run.js $(BUILD)
+test-playground: runs = run-playground-tests
+
+INSTALLING += playground test-playground
+.PHONY: run-playground run-playground-tests

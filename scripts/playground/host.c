@@ -10,7 +10,9 @@
 #define EXPORTED(name) __attribute__((export_name(#name))) name
 
 static lua_State *state;
-static bool stopped; /* the page wants no more output: what prints raises an error */
+enum { RESERVE = 1 << 20 };
+static void *reserve; /* bytes for the script after one that used up all memory; NULL: it has them */
+static bool stopped;  /* the page wants no more output: what prints raises an error */
 
 /* ---- Output ---- */
 
@@ -88,12 +90,15 @@ static int open_all(lua_State *L) {
 /* Opens the state; returns whether that succeeded. */
 bool EXPORTED(playground_open)(void) {
   setvbuf(stdout, NULL, _IOLBF, 4096);
+  setvbuf(stderr, NULL, _IOLBF, 4096);
+  reserve = malloc(RESERVE);
   state = luaL_newstate();
   if (!state) return false;
   lua_pushcfunction(state, add_traceback);
   lua_pushcfunction(state, open_all);
   const bool opened = lua_pcall(state, 0, 2, TRACEBACK) == LUA_OK;
   if (!opened) report(state);
+  fflush(stderr);
   return opened;
 }
 
@@ -104,7 +109,13 @@ typedef enum outcome { FAILED, DONE, INCOMPLETE } outcome;
 static outcome end(lua_State *L, outcome result) {
   if (result == FAILED) report(L);
   fflush(stdout);
+  fflush(stderr);
   lua_settop(L, BASE);
+  if (!reserve) reserve = malloc(RESERVE);
+  if (!reserve) {
+    lua_gc(L, LUA_GCCOLLECT);
+    reserve = malloc(RESERVE);
+  }
   return result;
 }
 
@@ -152,8 +163,19 @@ outcome EXPORTED(playground_call)(const char *code, size_t size, const char *nam
   return end(L, lua_pcall(L, count + 1, 0, TRACEBACK) == LUA_OK ? DONE : FAILED);
 }
 
-/* Memory for what JavaScript passes. */
+/* Memory for what JavaScript passes: the first call before a script runs. If a script has used up all memory,
+ * the next one gets the reserve, in which it can let go of something. */
 void *EXPORTED(playground_allocate)(size_t size) {
+  void *room = malloc(size + RESERVE / 2);
+  if (!room) {
+    lua_gc(state, LUA_GCCOLLECT);
+    room = malloc(size + RESERVE / 2);
+  }
+  if (!room) {
+    free(reserve);
+    reserve = NULL;
+  }
+  free(room);
   return malloc(size);
 }
 void EXPORTED(playground_free)(void *block) {

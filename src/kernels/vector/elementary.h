@@ -113,14 +113,13 @@ static inline vfloat v_exp(vfloat x) {
 #endif
 #endif
 
-/* 2^r for |r| <= ½ */
-static inline vfloat exp2_fraction(vfloat r) {
+/* (2^r - 1) / r for |r| <= ½ */
+static inline vfloat exp2_slope(vfloat r) {
   vfloat p = v_fma(v_set(0x1.448fcp-13f), r, v_set(0x1.5f47bp-10f));
   p = v_fma(p, r, v_set(0x1.3b29aap-7f));
   p = v_fma(p, r, v_set(0x1.c6aedp-5f));
   p = v_fma(p, r, v_set(0x1.ebfbep-3f));
-  p = v_fma(p, r, v_set(0x1.62e43p-1f));
-  return v_fma(p, r, v_set(1.0f));
+  return v_fma(p, r, v_set(0x1.62e43p-1f));
 }
 
 /* (e^r - 1) / r for |r| <= ln 2 / 2^(V_POWER_BITS + 1), the highest power first; minimax, errors 2^-28, 2^-25
@@ -166,14 +165,14 @@ static inline vfloat v_half_exp2_flushed(vfloat x) {
   const vfloat shift = v_set(0x1.8p23f + 126.0f);
   x = v_max(v_set(-126.0f), x); /* nan passes */
   const vfloat sum = v_add(x, shift), r = v_sub(x, v_sub(sum, shift));
-  return v_mul(exp2_fraction(r), v_from_bits(v_shift_left(v_bits(sum), 23)));
+  return v_mul(v_fma(exp2_slope(r), r, v_set(1.0f)), v_from_bits(v_shift_left(v_bits(sum), 23)));
 }
 
 /* 2^x, 1 ulp; exact for integers. */
 static inline vfloat v_exp2(vfloat x) {
   x = v_max(v_set(-151.0f), v_min(v_set(128.0f), x)); /* beyond, results are 0 and inf; nan passes */
-  const vfloat k = v_round(x);
-  return v_ldexp(exp2_fraction(v_sub(x, k)), k);
+  const vfloat k = v_round(x), r = v_sub(x, k);
+  return v_ldexp(v_fused(exp2_slope(r), r, v_set(1.0f)), k);
 }
 
 /* e^x - 1, 1.5 ulp: 2^k (e^r - 1) + (2^k - 1) unless k is so large that 1 is below an ulp. */
