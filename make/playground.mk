@@ -7,11 +7,11 @@ WASM_CC    := $(CCACHE) clang --target=wasm32-wasi --sysroot=/usr -D_WASI_EMULAT
   -D_WASI_EMULATED_PROCESS_CLOCKS -D_WASI_EMULATED_SIGNAL
 WASM_LUA   := -I$(call wasm_source,lua5.4)/src -Iscripts/playground/include -include scripts/playground/wasi.h
 WASM_HEED  := -std=c11 -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -DNDEBUG \
-  $(subst -DHEED_BLAS=1,-DHEED_BLAS=0,$(LIBRARIES)) -DUTF8PROC_STATIC -I$(BUILD) $(WASM_LUA) \
+  $(subst -DHEED_BLAS=1,-DHEED_BLAS=0,$(LIBRARIES)) -DUTF8PROC_STATIC -I$(WASM) $(WASM_LUA) \
   $(addprefix -I,$(foreach name,cjson zlib utf8proc,$(call wasm_source,$(name))))
 ## compiler options for optimization in WebAssembly: of the kernels, and of everything else
-WASM_KERNELS ?= -O3
-WASM_REST ?= -Os
+WASM_KERNELS ?= -Os
+WASM_REST ?= -Oz
 
 # Lua without its programs; of zlib, what does not read files.
 WASM_LUA_FILES := lapi lauxlib lbaselib lcode lcorolib lctype ldblib ldebug ldump lfunc lgc linit liolib llex lmathlib \
@@ -20,8 +20,8 @@ WASM_ZLIB_FILES := adler32 compress crc32 deflate inffast inflate inftrees trees
 WASM_LIBRARIES := $(patsubst %,$(WASM)/obj/%.o,$(WASM_LUA_FILES:%=lua/%) lua/ldo $(WASM_ZLIB_FILES:%=zlib/%) \
   cjson/cJSON utf8proc/utf8proc)
 # What names the kernel tables is compiled twice, with the table of vectors and without.
-WASM_FILES  := $(ENGINE) $(BINDING) $(wildcard scripts/playground/*.c)
-WASM_TABLES := $(shell grep -l 'HEED__CPU_' $(ENGINE) $(BINDING)) $(wildcard src/kernels/isa/wasm.c)
+WASM_FILES  := $(ENGINE) $(BINDING) src/cli/prompt_host.c $(wildcard scripts/playground/*.c)
+WASM_TABLES := $(shell grep -l 'HEED__CPU_' $(ENGINE) $(BINDING)) src/kernels/isa/wasm.c
 wasm_objects = $(patsubst %.c,$(WASM)/obj/%.o,$(filter-out $(WASM_TABLES),$(WASM_FILES))) \
   $(patsubst %.c,$(WASM)/obj/$(1)/%.o,$(WASM_TABLES)) $(WASM_LIBRARIES)
 
@@ -37,7 +37,19 @@ $(WASM)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
 
-WASM_NEEDS := $(WASM)/flags | $(WASM)/sources $(BUILD)/lua_sources.h
+# Lua files without their comments, a tenth of everything that is downloaded.
+WASM_STRIPPED := $(LUA_FILES) $(patsubst %,lua/heed/prompt/%.lua,init chunk show tokens)
+$(WASM)/stripped/made: $(WASM_STRIPPED) scripts/playground/strip.lua $(BUILD)/files | $(BUILD)/heed
+	@rm -rf $(@D)
+	@$(BUILD)/heed scripts/playground/strip.lua $(@D) $(WASM_STRIPPED)
+	@touch $@
+wasm_embed = $(call say,EMBED,cd $(WASM)/stripped && $(CURDIR)/scripts/dev/embed_lua.sh $(1) > $(abspath $@))
+$(WASM)/lua_sources.h: $(WASM)/stripped/made
+	$(call wasm_embed,lheed_sources $(LUA_FILES))
+$(WASM)/prompt_sources.h: $(WASM)/stripped/made
+	$(call wasm_embed,prompt_sources $(filter-out $(LUA_FILES),$(WASM_STRIPPED)))
+
+WASM_NEEDS := $(WASM)/flags | $(WASM)/sources $(WASM)/lua_sources.h $(WASM)/prompt_sources.h
 wasm_compile = @mkdir -p $(@D) && $(if $(V),set -x,echo '  CC $@') && $(WASM_CC) $(1) -MMD -MP -c $(or $(2),$<) -o $@
 wasm_optimize = $(if $(filter src/kernels/%,$<),$(WASM_KERNELS),$(WASM_REST))
 $(WASM)/obj/%.o: %.c $(WASM_NEEDS)
@@ -48,15 +60,15 @@ $(WASM)/obj/simd/%.o: %.c $(WASM_NEEDS)
 	$(call wasm_compile,$(WASM_HEED) $(wasm_optimize) -msimd128)
 # Sources of libraries appear when they are unpacked, so they are no prerequisites.
 $(WASM)/obj/lua/ldo.o: scripts/playground/ldo.cpp $(WASM_NEEDS)
-	$(call wasm_compile,$(WASM_LUA) -O2 -fwasm-exceptions)
+	$(call wasm_compile,$(WASM_LUA) -Os -fwasm-exceptions)
 $(WASM)/obj/lua/%.o: $(WASM_NEEDS)
-	$(call wasm_compile,$(WASM_LUA) -O2,$(call wasm_source,lua5.4)/src/$*.c)
+	$(call wasm_compile,$(WASM_LUA) -Os,$(call wasm_source,lua5.4)/src/$*.c)
 $(WASM)/obj/zlib/%.o: $(WASM_NEEDS)
-	$(call wasm_compile,-O2,$(call wasm_source,zlib)/$*.c)
+	$(call wasm_compile,-Oz,$(call wasm_source,zlib)/$*.c)
 $(WASM)/obj/cjson/%.o: $(WASM_NEEDS)
-	$(call wasm_compile,-Os,$(call wasm_source,cjson)/$*.c)
+	$(call wasm_compile,-Oz,$(call wasm_source,cjson)/$*.c)
 $(WASM)/obj/utf8proc/%.o: $(WASM_NEEDS)
-	$(call wasm_compile,-Os -DUTF8PROC_STATIC,$(call wasm_source,utf8proc)/$*.c)
+	$(call wasm_compile,-Oz -DUTF8PROC_STATIC,$(call wasm_source,utf8proc)/$*.c)
 -include $(patsubst %.o,%.d,$(sort $(call wasm_objects,simd) $(call wasm_objects,scalar)))
 
 # The stack is first in memory: where it overflows, the program ends instead of changing data. The memory may grow to
@@ -71,6 +83,7 @@ $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm:
 $(PLAYGROUND)/runtime.js: scripts/playground/runtime.js
 	@mkdir -p $(@D)
 	@cp $< $@
+
 # The page: CodeMirror and esbuild come from npm, in fixed versions.
 PAGE_TOOLS := $(BUILD)/playground-tools
 $(PAGE_TOOLS)/made: scripts/playground/package.json

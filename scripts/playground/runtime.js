@@ -423,12 +423,7 @@
         if (++refusals > 1000) host.end("the script went on printing after it was told to stop");
       },
     };
-    const imports = {};
-    for (const { module: from, name, kind } of WebAssembly.Module.imports(module)) {
-      if (kind !== "function") continue;
-      imports[from] = imports[from] || {};
-    }
-    imports.wasi_snapshot_preview1 = makeSystem(host);
+    const imports = { wasi_snapshot_preview1: makeSystem(host) };
     exported = (await WebAssembly.instantiate(module, imports)).exports;
 
     // Calls f with the text in memory; false if the script ended in a way after which nothing can run.
@@ -459,8 +454,11 @@
         output.flush();
       }
     }
+    const outcomes = [false, true, "incomplete"];
     heed.run = (code, name = "=script") =>
-      withText([code, name], (text, chunk) => exported.playground_run(text.at, text.size, chunk.at) === 1);
+      withText([code, name], (text, chunk) => outcomes[exported.playground_run(text.at, text.size, chunk.at)]);
+    heed.call = (code, name = "=stdin") =>
+      withText([code, name], (text, chunk) => outcomes[exported.playground_call(text.at, text.size, chunk.at, 0)]);
     heed.memory = () => exported.memory.buffer.byteLength;
     exported._initialize();
     if (!exported.playground_open()) heed.ended = "heed did not start";
