@@ -139,15 +139,16 @@ outcome EXPORTED(playground_run)(const char *code, size_t size, const char *name
   return end(L, lua_pcall(L, 0, 0, TRACEBACK) == LUA_OK ? DONE : FAILED);
 }
 
-/* Runs a chunk as the prompt does: keeps its locals, and prints its values. */
-outcome EXPORTED(playground_call)(const char *code, size_t size, const char *name, bool complete) {
+/* Runs a chunk as the prompt does: keeps its locals, and prints its values. A script is complete, and its
+ * values are not printed. */
+outcome EXPORTED(playground_call)(const char *code, size_t size, const char *name, bool is_script) {
   lua_State *L = state;
   stopped = false;
   lua_pushstring(L, name);
   lua_setfield(L, PROMPT_HOST, "chunk_name");
   lua_getfield(L, PROMPT, "compile");
   lua_pushlstring(L, code, size);
-  lua_pushboolean(L, complete);
+  lua_pushboolean(L, is_script);
   if (lua_pcall(L, 2, 2, TRACEBACK) != LUA_OK) return end(L, FAILED);
   if (lua_isnil(L, -2)) return lua_isnil(L, -1) ? end(L, INCOMPLETE) : invalid(L);
   lua_pop(L, 1);
@@ -156,6 +157,7 @@ outcome EXPORTED(playground_call)(const char *code, size_t size, const char *nam
   if (!lua_checkstack(L, 8)) return end(L, DONE);
   lua_getfield(L, PROMPT, "finish");
   if (lua_pcall(L, 0, 0, TRACEBACK) != LUA_OK) return end(L, FAILED);
+  if (is_script) return end(L, DONE);
   lua_getfield(L, PROMPT, "text");
   lua_insert(L, BASE + 1);
   lua_pushcfunction(L, cli_print_values);

@@ -14,6 +14,7 @@
 //                  nn are globals. chunkName is as in Lua's load: "=demo" or "@demo.lua" appears as demo or demo.lua.
 //   heed.call(source, chunkName) the same of a chunk at a prompt: its values are printed as the prompt prints them, and
 //                  its locals are kept. Returns "incomplete", and does nothing, if more lines must follow.
+//                  With true as a third argument it is a script: complete, and its values are not printed.
 //   heed.ended     why nothing can run any more, or null: the script called os.exit, or was ended. Make another one.
 //   heed.exitCode  after os.exit
 //   heed.files     the file system, which is in memory, of up to 256 MiB: names(), read(path), write(path, bytes),
@@ -457,8 +458,9 @@
     const outcomes = [false, true, "incomplete"];
     heed.run = (code, name = "=script") =>
       withText([code, name], (text, chunk) => outcomes[exported.playground_run(text.at, text.size, chunk.at)]);
-    heed.call = (code, name = "=stdin") =>
-      withText([code, name], (text, chunk) => outcomes[exported.playground_call(text.at, text.size, chunk.at, 0)]);
+    heed.call = (code, name = "=stdin", isScript = false) =>
+      withText([code, name], (text, chunk) =>
+        outcomes[exported.playground_call(text.at, text.size, chunk.at, isScript ? 1 : 0)]);
     heed.memory = () => exported.memory.buffer.byteLength;
     exported._initialize();
     if (!exported.playground_open()) heed.ended = "heed did not start";

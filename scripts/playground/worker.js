@@ -90,13 +90,11 @@ function work(run) {
   postMessage({ done, ended: heed.ended, code: heed.exitCode });
 }
 
-// The locals of the script are kept for the lines that follow. What is not complete is reported as an error.
+// The locals of the script are kept for the lines that follow.
 function runScript(text, name, parameters) {
   const list = parameters.map((parameter) => ", " + JSON.stringify(parameter)).join("");
   heed.run(`arg = { [0] = ${JSON.stringify(name)}${list} }`, "=playground");
-  if (!heed.call) return heed.run(text, "@" + name);
-  const done = heed.call(text, "@" + name);
-  return done === "incomplete" ? heed.run(text, "@" + name) : done;
+  return heed.call(text, "@" + name, true);
 }
 
 let before = Promise.resolve();

@@ -118,6 +118,11 @@ test("an example of the menu replaces the script, and Ctrl-Z brings the old one 
   assert.strictEqual(await script(page), "print(1)");
 });
 
+test("the values of a script's last call are not printed", async (page) => {
+  assert.strictEqual(await run(page, "local function f() return 1 end\nf()"), "");
+  assert.strictEqual(await run(page, "return 2"), "");
+});
+
 test("a run begins with a new state", async (page) => {
   assert.strictEqual(await run(page, "print(x); x = 1"), "nil\n");
   await page.click("#run");
@@ -247,10 +252,10 @@ test("seconds of attention are stopped", async (page) => {
 test("printing without end is ended, and the last lines stay", async (page) => {
   const text = await run(page, "local i = 0 while true do i = i + 1 print(i) end");
   assert.match(text, /^\(earlier output is no longer shown\)\n?/);
-  assert.match(text, /heed: script\.lua:1: stopped: this script prints more than the page shows/);
+  assert.match(text, /heed: script\.lua:1: stopped: this script prints more than is shown/);
   assert.ok(text.split("\n").length < 5000, `${text.split("\n").length} lines`);
   assert.match(await run(page, "while true do io.stderr:write('x', '\\n') end"), /x\nstopped: it printed too much; the state is new\n$/);
-  assert.match(await run(page, "while true do io.write(('x'):rep(1000)) end"), /this script prints more than the page shows/);
+  assert.match(await run(page, "while true do io.write(('x'):rep(1000)) end"), /this script prints more than is shown/);
   assert.match(await run(page, "while true do pcall(print, 1) end"), /1\nstopped: it printed too much; the state is new\n$/);
   assert.strictEqual(await run(page, "print(2)"), "2\n");
 });

@@ -64,6 +64,7 @@ async function run() {
   output.clear();
   showFiles([]);
   prompt.reset();
+  element("output").scrollIntoView({ block: "nearest" }); // on a phone it is below the script
   const files = {};
   try {
     for (const model of models || []) Object.assign(files, await loadFiles(model));
