@@ -27,7 +27,7 @@ wasm_objects = $(patsubst %.c,$(WASM)/obj/%.o,$(filter-out $(WASM_TABLES),$(WASM
 
 ## builds heed and Lua in WebAssembly, heed.wasm and, without SIMD, heed_scalar.wasm, and a page with them, in build/playground
 playground: needs = build wasm browser
-run-playground: $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PLAYGROUND)/runtime.js $(PLAYGROUND)/index.html
+run-playground: $(PLAYGROUND)/runtime.js $(PLAYGROUND)/index.html
 
 $(WASM)/sources: scripts/dev/unpack_source.sh
 	@for name in lua5.4 cjson zlib utf8proc; do scripts/dev/unpack_source.sh $(WASM)/$$name $$name || exit 1; done
@@ -80,6 +80,9 @@ $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm:
 	$(call say,LINK,clang --target=wasm32-wasi --sysroot=/usr -mexec-model=reactor $^ -o $@ -lwasi-emulated-mman \
 	  -lwasi-emulated-process-clocks -Wl$(comma)--stack-first -Wl$(comma)-z$(comma)stack-size=1048576 \
 	  -Wl$(comma)--max-memory=536870912 -Wl$(comma)--strip-all -Wl$(comma)--gc-sections)
+# What the page loads. zopfli compresses a twentieth more than gzip.
+$(PLAYGROUND)/%.wasm.gz: $(PLAYGROUND)/%.wasm
+	$(call say,ZIP,zopfli --i5 -c $< > $@)
 $(PLAYGROUND)/runtime.js: scripts/playground/runtime.js
 	@mkdir -p $(@D)
 	@cp $< $@
@@ -91,15 +94,21 @@ $(PAGE_TOOLS)/made: scripts/playground/package.json
 	@cp $< $(@D)
 	@npm install --prefix $(@D) --no-audit --no-fund --silent
 	@touch $@
-$(PLAYGROUND)/index.html: $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PAGE_TOOLS)/made \
+$(PLAYGROUND)/index.html: $(PLAYGROUND)/heed.wasm.gz $(PLAYGROUND)/heed_scalar.wasm.gz $(PAGE_TOOLS)/made \
   $(wildcard scripts/playground/* scripts/playground/page/* scripts/examples/* scripts/examples/*/* scripts/notebooks/*)
 	$(call say,PACK,node scripts/playground/pack.mjs $(PAGE_TOOLS) $(PLAYGROUND) $(@D))
 
 ## tests heed in WebAssembly, in node: notebooks, examples, errors, limits, files, size (Debian, Ubuntu)
 test-playground: needs = build wasm
-run-playground-tests: $(BUILD)/heed $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PLAYGROUND)/runtime.js
+run-playground-tests: $(BUILD)/heed $(PLAYGROUND)/heed.wasm.gz $(PLAYGROUND)/heed_scalar.wasm.gz $(PLAYGROUND)/runtime.js
 	@node tests/playground/run.js $(BUILD)
 test-playground: runs = run-playground-tests
 
-INSTALLING += playground test-playground
-.PHONY: run-playground run-playground-tests
+## compares the kernels in WebAssembly with each other and with those of this machine, in node
+bench-playground: needs = build wasm
+run-bench-playground: $(PLAYGROUND)/heed.wasm $(PLAYGROUND)/heed_scalar.wasm $(PLAYGROUND)/runtime.js $(BUILD)/plain/heed.so
+	@LUA_CPATH='$(BUILD)/plain/?.so;;' node scripts/bench/playground.js $(BUILD) $$(scripts/dev/find_lua.sh 5.4 interpreter)
+bench-playground: runs = run-bench-playground
+
+INSTALLING += playground test-playground bench-playground
+.PHONY: run-playground run-playground-tests run-bench-playground

@@ -73,7 +73,8 @@ needs_of() {
       need 'command_exists qemu-riscv64' qemu-user qemu-user qemu-user '(on Linux only)'
       needs_of wasm
       needs_of isa ;;
-    wasm) # a compiler and a C library for WebAssembly, and node, which runs it
+    wasm) # a compiler and a C library for WebAssembly, node, which runs it, and zopfli, which compresses it
+      need 'command_exists zopfli' zopfli zopfli zopfli zopfli
       need 'command_exists clang' clang clang clang llvm
       need 'ls /usr/lib/wasm32-wasi/libc.a' wasi-libc wasi-libc-devel wasi-libc wasi-libc
       need 'command_exists wasm-ld' lld lld lld lld

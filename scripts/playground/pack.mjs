@@ -1,6 +1,6 @@
 // Packs the playground: pack.mjs TOOLS WASM OUT
 //   TOOLS  a folder in whose node_modules npm has installed the packages of package.json
-//   WASM   a folder with heed.wasm and heed_scalar.wasm
+//   WASM   a folder with heed.wasm.gz and heed_scalar.wasm.gz
 //   OUT    gets index.html, style.css, page.js, heed.js, heed_scalar.js and model_NAME.js
 // Everything that a page loads is a script, since pages of file:// may not fetch: WebAssembly and models are texts in
 // base64, WebAssembly also as gzip.
@@ -8,7 +8,6 @@ import fs from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import zlib from "node:zlib";
 
 const [tools, wasm, out] = process.argv.slice(2).map((folder) => path.resolve(folder));
 const here = path.dirname(fileURLToPath(import.meta.url)), top = path.resolve(here, "../..");
@@ -58,8 +57,8 @@ write("index.html", read(here, "index.html").replace("@FIRST@", () => escapeMark
 write("style.css", read(here, "style.css"));
 write("page.js", page);
 for (const name of ["heed", "heed_scalar"]) {
-  const bytes = fs.readFileSync(path.join(wasm, name + ".wasm"));
-  write(name + ".js", call(name, zlib.gzipSync(bytes, { level: 9 }).toString("base64")));
+  const bytes = fs.readFileSync(path.join(wasm, name + ".wasm.gz"));
+  write(name + ".js", call(name, bytes.toString("base64")));
 }
 for (const model of models) {
   const files = {};

@@ -26,7 +26,9 @@
   "use strict";
 
   const MOST_FILE_BYTES = 256 * 2 ** 20;
-  const E = { BADF: 8, EXIST: 20, INVAL: 28, ISDIR: 31, NOENT: 44, NOSPC: 51, NOSYS: 52, NOTDIR: 54, NOTEMPTY: 55, PIPE: 64, SPIPE: 70 };
+  const E = {
+    BADF: 8, EXIST: 20, INVAL: 28, ISDIR: 31, NOENT: 44, NOSPC: 51, NOSYS: 52, NOTDIR: 54, NOTEMPTY: 55, PIPE: 64, SPIPE: 70,
+  };
   const KIND = { DEVICE: 2, FOLDER: 3, FILE: 4 };
   const bytesOf = (value) => (typeof value === "string" ? new TextEncoder().encode(value) : new Uint8Array(value));
 

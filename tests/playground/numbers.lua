@@ -13,7 +13,9 @@ for _, n in ipairs { 1, 3, 4, 5, 17, 64 } do
   for _, name in ipairs { "exp", "sigmoid", "tanh", "sin", "cos", "expm1", "erf", "exp2" } do
     summary(name .. " " .. n, x[name](x))
   end
-  for _, name in ipairs { "log", "log2", "log10", "log1p", "sqrt", "rsqrt" } do summary(name .. " " .. n, x:abs()[name](x:abs() + 0.5)) end
+  for _, name in ipairs { "log", "log2", "log10", "log1p", "sqrt", "rsqrt" } do
+    summary(name .. " " .. n, heed[name](x:abs() + 0.5))
+  end
   summary("gelu " .. n, F.gelu(x))
   summary("softmax " .. n, x:softmax(-1))
   summary("fmod " .. n, x:fmod(y:abs() + 0.1))
@@ -28,7 +30,9 @@ for _, size in ipairs { 5, 33, 130 } do
   local q, k, v = heed.randn(1, 2, size, 20), heed.randn(1, 2, size, 20), heed.randn(1, 2, size, 20)
   summary("attention " .. size, F.scaled_dot_product_attention(q, k, v, { is_causal = true }))
   local layer = nn.Linear(size, 16)
-  for _, dtype in ipairs { "float16", "bfloat16", "int8" } do summary(dtype .. " weights", layer:to(dtype)(heed.randn(4, size))) end
+  for _, dtype in ipairs { "float16", "bfloat16", "int8" } do
+    summary(dtype .. " weights", layer:to(dtype)(heed.randn(4, size)))
+  end
 end
 local mha = nn.MultiHeadAttention(24, 24, 40, 0.0, 3)
 summary("module", mha(heed.randn(2, 40, 24)))
