@@ -16,8 +16,8 @@ local function check_text(method, what, text)
   if wrong then fail("%s: %s is not valid UTF-8 at byte %d", method, what, wrong) end
 end
 
---- A copy of a list of texts; with `pairs_too`, its items may be pairs of texts, {a, b}. Raises if it is not such a list. What
---- hooks, finalizers, or the code between two slices do to the list has no effect on the copy.
+--- A copy of a list of texts; with `pairs_too`, its items may be pairs of texts, {a, b}. Raises if it is not such a
+--- list. What hooks, finalizers, or the code between two slices do to the list has no effect on the copy.
 function texts.check(model, method, list, argument, pairs_too)
   if not model.tokenizer then
     fail("%s: the model was loaded without a tokenizer (vocab.txt, tokenizer.json)", method)
