@@ -1,7 +1,6 @@
--- The README is short, begins with two commands and an example, and its picture is what its script draws. That its code
--- prints what it shows is tested with all pages, in pages_spec.lua.
+-- The README is short, and begins with two commands and an example. That its code prints what it shows is tested with
+-- all pages, in pages_spec.lua, and its picture in pictures_spec.lua.
 local pages = require "tests.pages"
-local support = require "tests.support"
 
 local readme = pages.read "README.md"
 
@@ -23,11 +22,5 @@ describe("the README", function()
     local _, lines = first("lua").code:gsub("\n", "\n")
     assert.is_true(lines <= 12, lines .. " lines")
     assert.is_string(first("lua").output)
-  end)
-
-  it("shows the picture that scripts/dev/draw_attention.lua draws", function()
-    local drawn = support.run(support.heed .. " scripts/dev/draw_attention.lua")
-    assert.are.equal("", drawn.err)
-    assert.are.equal(support.read "docs/attention.svg", drawn.out)
   end)
 end)
