@@ -227,6 +227,15 @@ describe("the pages", function()
     for _, page in ipairs(all) do assert(reached[page.path], page.path) end
   end)
 
+  it("of docs are all on docs/contents.md", function()
+    local listed = {}
+    for _, link in ipairs(find_page("docs/contents.md").links) do listed["docs/" .. link.text] = true end
+    for _, page in ipairs(all) do
+      local needed = page.path:find "^docs/" and page.path ~= "docs/contents.md"
+      assert(listed[page.path] or not needed, page.path)
+    end
+  end)
+
   it("name files and make targets that exist", function()
     local missing = {}
     for _, page in ipairs(all) do

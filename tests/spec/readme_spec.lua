@@ -1,6 +1,7 @@
 -- The README is short, and begins with two commands and an example. That its code prints what it shows is tested with
 -- all pages, in pages_spec.lua, and its picture in pictures_spec.lua.
 local pages = require "tests.pages"
+local support = require "tests.support"
 
 local readme = pages.read "README.md"
 
@@ -11,7 +12,11 @@ local function first(language)
 end
 
 describe("the README", function()
-  it("has at most 250 lines", function() assert.is_true(readme.lines <= 250, readme.lines .. " lines") end)
+  it("can be read in two minutes: it has at most 100 lines and 500 words", function()
+    assert.is_true(readme.lines <= 100, readme.lines .. " lines")
+    local _, words = support.read("README.md"):gsub("%S+", "")
+    assert.is_true(words <= 500, words .. " words")
+  end)
 
   it("begins with the two commands", function()
     local commands = pages.commands(first("sh").code)
