@@ -215,6 +215,19 @@ do
   })
 end
 
+-- Linear attention: what each token takes of each value, and with positive queries and keys none of it is negative.
+do
+  local queries, keys = (q / 2):exp():view(1, 1, TOKENS, SIZE), (k / 2):exp():view(1, 1, TOKENS, SIZE)
+  local values = units(TOKENS):view(1, 1, TOKENS, TOKENS)
+  local function shares(options)
+    local taken = heed.linear_attention(queries, keys, values, options)[1][1]
+    return (taken / taken:sum(-1, true)):tolist()
+  end
+  add("linear", {
+    { "linear", shares {} }, { "gated, decay -0.5", shares { decay = heed.full({ 1, 1, TOKENS }, -0.5) } },
+  }, { legend = "row: token · column: value · stronger: a larger share" })
+end
+
 -- Parts of the keys, and sequences on several machines.
 do
   local function part(first, size)
