@@ -1,6 +1,6 @@
 -- Draws the charts of the pages on speed from the tables of these pages, which have every number.
 --   lua5.4 scripts/dev/draw_performance.lua [FOLDER]
--- writes images/performance/*.svg to FOLDER, or docs, and prints the lines with which docs/performance.md begins.
+-- writes images/performance/*.svg to FOLDER, or docs, and prints the table with which docs/performance.md begins.
 local picture = dofile "scripts/dev/picture.lua"
 
 -- ---- Tables -------------------------------------------------------------------------------------
@@ -45,21 +45,22 @@ local function times(text) return tonumber(text:match "%(([%d.]+)×%)") end
 
 -- ---- Drawing ------------------------------------------------------------------------------------
 
-local BAR, SPACE, LEFT, LENGTH, RIGHT = 13, 10, 16, 420, 110
+local BAR, SPACE, LEFT, LENGTH, RIGHT = 13, 10, 16, 310, 100
 local CLASSES = { "a", "b", "d", "e", "c" } -- of the first, second … bar of each group
 
 -- Groups of horizontal bars. A group is {label, values…}, a value {number, text} or false. Bars longer than `most` are
 -- cut, with a gap near their end; their text has the number.
 local function draw(title, names, groups, most)
-  local image, y = picture.new(), 48
-  image:text(16, 24, title)
-  local x = 16
+  local image, x, y = picture.new(), LEFT, 46
+  image:text(LEFT, 24, title)
   for i, name in ipairs(names) do
-    image:add('<rect class="%s" x="%d" y="36" width="11" height="11"/>', CLASSES[i], x)
-    image:text(x + 16, 46, name, "muted")
-    x = x + 40 + math.floor(6.3 * #name)
+    local width = 28 + math.floor(6.3 * #name)
+    if x + width > LEFT + LENGTH + RIGHT then x, y = LEFT, y + 17 end
+    image:add('<rect class="%s" x="%d" y="%d" width="11" height="11"/>', CLASSES[i], x, y - 10)
+    image:text(x + 16, y, name, "muted")
+    x = x + width
   end
-  y = y + 14
+  y = y + 16
   for _, group in ipairs(groups) do
     image:text(LEFT, y + 11, group[1])
     y = y + 17
@@ -102,12 +103,12 @@ local speed, precision = "docs/performance.md", "docs/precision.md"
 
 do
   local rows = rows_of(speed, "1 thread", "ggml")
-  files.attention = compare("Attention, one thread: time beside heed's, shorter is faster", rows, {
+  files.attention = compare("Attention: time beside heed's, shorter is faster", rows, {
     "causal, 128 tokens", "causal, 512 tokens", "causal, 2048 tokens", "causal, 8192 tokens", "dense, 2048 tokens",
     "dense, 2048 tokens, boolean mask", "decode, 4096 keys, warm", "decode, 32768 keys, warm",
     "MultiHeadAttention 1024 × 768, 12 heads",
   }, 3.2)
-  files.operations = compare("Operations, one thread: time beside heed's, shorter is faster", rows, {
+  files.operations = compare("Operations: time beside heed's, shorter is faster", rows, {
     "matmul 1024 × 1024 × 1024", "linear 1024 × 768 → 768", "softmax", "layer_norm", "rms_norm", "gelu", "silu",
     "sum of the rows",
   }, 5)
@@ -126,8 +127,8 @@ do
     end
     return draw(title, names, groups, most)
   end
-  files["gguf-read"] = chart(3, "A prompt of 512 tokens is read, one thread: longer is faster", 1950)
-  files["gguf-written"] = chart(4, "Text is written token by token, one thread: longer is faster", 90)
+  files["gguf-read"] = chart(3, "Reading a prompt of 512 tokens: longer is faster", 1950)
+  files["gguf-written"] = chart(4, "Writing token by token: longer is faster", 90)
 end
 
 do
@@ -145,7 +146,7 @@ do
     end
     groups[i] = group
   end
-  files.sequences = draw("Packed sequences and windows, one thread: time beside heed's, shorter is faster",
+  files.sequences = draw("Sequences: time beside heed's, shorter is faster",
     { "heed", "heed, a batch", "PyTorch, a batch", "PyTorch, FlexAttention" }, groups, 5.5)
 end
 
@@ -159,14 +160,14 @@ do
     end
     groups[i] = group
   end
-  files.precision = draw("heed.nn.functional.linear in fewer bits: time beside float32, shorter is faster",
+  files.precision = draw("Linear layers: time beside float32, shorter is faster",
     { "float32", "medium float32", "bfloat16", "int8, AMX", "int8, VNNI" }, groups, 1)
 end
 
 local folder = arg[1] or "docs"
 for name, text in pairs(files) do picture.write(("%s/images/performance/%s.svg"):format(folder, name), text) end
 
--- ---- The first lines of the page ----------------------------------------------------------------
+-- ---- The first table of the page ----------------------------------------------------------------
 
 -- "least to most" of the numbers in a list.
 local function span(list)
