@@ -279,7 +279,7 @@ describe("the pages", function()
   end)
 
   it("name every option of attention", function()
-    local page = support.read "docs/attention.md"
+    local page = support.read "docs/attention-options.md"
     local files = {
       AttentionOptions = "attention_functions", MultiHeadAttentionOptions = "attention", ForwardOptions = "nn",
     }
@@ -287,7 +287,7 @@ describe("the pages", function()
       local annotations = support.read("lua/heed/meta/" .. file .. ".lua")
       local fields = annotations:match("%-%-%-@class heed%." .. class .. "[^\n]*\n(.-)\n\n")
       for name in fields:gmatch "%-%-%-@field ([%w_]+)" do
-        assert(page:find("`" .. name .. "`", 1, true), ("docs/attention.md: %s is missing"):format(name))
+        assert(page:find("`" .. name .. "`", 1, true), ("docs/attention-options.md: %s is missing"):format(name))
       end
     end
   end)

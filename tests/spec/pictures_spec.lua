@@ -61,6 +61,21 @@ describe("the pictures", function()
     end
   end)
 
+  it("show every option of attention that changes weights, and every rule of masks", function()
+    local page = support.read "docs/attention.md"
+    local annotations = support.read "lua/heed/meta/attention_functions.lua"
+    local fields = annotations:match("%-%-%-@class heed%.AttentionOptions[^\n]*\n(.-)\n\n")
+    local others = { enable_gqa = true, generator = true, need_weights = true, need_lse = true }
+    for name in fields:gmatch "%-%-%-@field ([%w_]+)" do
+      assert(others[name] or page:find("`" .. name .. "[` ]"), ("docs/attention.md does not show %s"):format(name))
+    end
+    page = support.read "docs/masks.md"
+    for name in pairs(require("heed").mask) do
+      local row = page:match("\n| `" .. name .. "%(([^\n]+)")
+      assert(row and row:find("](images/attention/mask-", 1, true), ("docs/masks.md does not show %s"):format(name))
+    end
+  end)
+
   it("of attention and speed are small, and have a background of their own", function()
     for _, name in ipairs(list "ls docs/attention.svg docs/images/*/*.svg") do
       local text = support.read(name)
