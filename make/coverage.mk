@@ -15,6 +15,8 @@ run-coverage: tests
 # Threads may lose some counts of a kernel, which is ten times as fast as counting atomically.
 ifneq ($(filter --coverage,$(CFLAGS)),)
 $(OBJ)/src/kernels/%.o: private override CFLAGS += -fprofile-update=single
+$(BUILD)/heed_mpi.so: $(OBJ)/tests/mpi/coverage.o
+$(OBJ)/tests/mpi/coverage.o: private override CC = $(MPICC)
 endif
 
 INSTALLING += coverage

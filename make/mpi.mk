@@ -27,8 +27,15 @@ endif
 $(BUILD)/heed_mpi.so: $(call objects,$(DISTRIBUTED)) $(BUILD)/heed.so
 	$(call say,LINK,$(MPICC) $(CFLAGS) $(LDFLAGS) $(filter %.o,$^) $(LINK_MPI) -o $@)
 
+# An MPI of which one call fails, for a spec.
+$(BUILD)/failing_mpi.so: $(OBJ)/tests/mpi/failing/failing_mpi.o
+	$(call say,LINK,$(MPICC) -shared $< -o $@)
+$(OBJ)/tests/mpi/failing/failing_mpi.o: private override CC = $(MPICC)
+$(OBJ)/tests/mpi/failing/failing_mpi.o: private override CFLAGS = -fvisibility=default
+$(OBJ)/tests/mpi/failing/failing_mpi.o: $(BUILD)/mpicc
+
 ifneq ($(MPI),)
-all: $(BUILD)/heed_mpi.so
+all: $(BUILD)/heed_mpi.so $(BUILD)/failing_mpi.so
 objects: $(call objects,$(DISTRIBUTED))
 endif
 

@@ -101,6 +101,39 @@ load("a module with a cache", function()
     return m(x, { cache = cache }), m(x, { cache = cache }), cache:clone()
   end
 end)
+for name, options in pairs { plain = {}, int4 = { dtype = "int4" }, window = { window = { left = 8 } } } do
+  load("caches that begin with another, " .. name, function()
+    local m = nn.MultiHeadAttention { d_in = 24, d_out = 24, context_length = 200, dropout = 0, num_heads = 3,
+      window = options.window }
+    local x, y = heed.rand(1, 20, 24), heed.rand(2, 3, 24)
+    return function()
+      local first = m:new_cache { dtype = options.dtype }
+      m(x, { cache = first })
+      local second = m:new_cache { prefix = first }
+      m(x, { cache = second })
+      local third = m:new_cache { prefix = second, batch = 2 }
+      return m(y, { cache = third }), m(y, { cache = third, need_weights = true }), m(x, { cache = first })
+    end
+  end)
+end
+load("caches in files", function()
+  local m, x = small_attention()
+  x = x[1]:narrow(1, 1, 60)
+  return function()
+    return support.with_file(function(path)
+      local first, file = m:new_cache(), path .. ".safetensors"
+      local fine, message = pcall(function()
+        m(x, { cache = first })
+        local second = m:new_cache { prefix = first }
+        m(x, { cache = second })
+        assert(second:save(file))
+        return m(x, { cache = assert(m:load_cache(file)) })
+      end)
+      os.remove(file)
+      return fine or error(message, 0)
+    end)
+  end
+end)
 load("a forward pass", function()
   local m, x = small_attention()
   return function() return m(x) end

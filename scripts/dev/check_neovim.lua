@@ -152,6 +152,17 @@ test("with ! the quickfix list has the nearest lines of all buffers", function()
   equal(true, buffers[first])
 end)
 
+test("with ! a search leaves out a terminal, which may change all the time", function()
+  begin { LINES[1] }
+  vim.cmd "enew"
+  local shell = vim.fn.termopen { "sh", "-c", "while :; do echo the tenant pays; sleep 0.001; done" }
+  vim.cmd "Heed! who pays"
+  local done = vim.wait(20000, function() return search.job == nil end, 1)
+  vim.fn.jobstop(shell)
+  assert(done, "the search does not end")
+  equal({ 1 }, numbers(vim.fn.getqflist()))
+end)
+
 test("other work of Neovim runs between any two operations of the encoder", function()
   begin(LINES, { slice_ms = 0 })
   local between, slices, longest = 0, 0, 0

@@ -1,16 +1,20 @@
 #!/bin/sh
 # Runs most C tests, hello.lua, a notebook and random calls under valgrind; invalid accesses and leaks are failures. With
-# HEED_NIGHTLY, it runs almost all C tests. Ends with "N passed, N failed".
+# HEED_NIGHTLY, it runs almost all C tests and specs. Ends with "N passed, N failed".
 #   run_valgrind.sh BUILD
 set -u
 build=$1
 . scripts/dev/tally.sh
 export OPENBLAS_NUM_THREADS=1 # valgrind runs one thread at a time
+export HEED_BUILD="$build" SANDBOX_SECONDS=2
+all=${HEED_NIGHTLY:-}
+unset HEED_NIGHTLY # the sanitizers make the further calls of the tests, in a tenth of the time
 
 check() { # TITLE COMMAND...
   title=$1
   shift
-  tally "$title" valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite "$@"
+  tally "$title" timeout -k 10 1200 \
+    valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite "$@"
 }
 
 for source in tests/c/test_*.c; do
@@ -20,7 +24,16 @@ for source in tests/c/test_*.c; do
     test_host) continue ;;   # loads and unloads the libraries, which the other tests cover
     test_cancel) continue ;; # one of two threads would wait until the other has run for long
   esac
-  [ -n "${HEED_NIGHTLY:-}" ] || case $name in
+  [ -z "$all" ] || case $name in
+    test_attention_kernels | test_attention_backward_kernels | test_linear_attention_kernels | test_gemm | test_lowp | \
+      test_lowp_blocks | test_reduced | test_varlen)
+      echo "$name: skipped, thousands of sizes take more than five minutes; they have guard pages"
+      continue ;;
+    test_script_faults)
+      echo "$name: skipped, make sanitize tries each of its allocations"
+      continue ;;
+  esac
+  [ -n "$all" ] || case $name in
     test_broken_kernels | test_taps | test_poll) continue ;; # minutes under valgrind; the sanitizers run them
     # each allocation that can fail: the sanitizers try them in a tenth of the time
     test_states | test_gradients_failing | test_files_failing | test_script_faults | test_large_tokenizers) continue ;;
@@ -39,4 +52,13 @@ for script in scripts/examples/hello.lua scripts/notebooks/coding_attention.lua;
 done
 check 'random calls' "$build/heed" tests/fuzz/api_fuzz.lua 1 2000
 check 'operations on views, and gradients' "$build/heed" tests/fuzz/operation_fuzz.lua 1 600
+[ -z "$all" ] || for spec in tests/spec/*_spec.lua; do
+  name=$(basename "$spec" _spec.lua)
+  case $name in
+    command | editors | examples | fuzz | interrupt | memory | pages | prompt | sandbox | wrong_builds)
+      echo "$name: skipped, other processes do its work" ;;
+    stops | stopped_models) echo "$name: skipped, it measures how soon calls end" ;;
+    *) check "$name" "$build/heed" tests/run_specs.lua --output=plainTerminal --exclude-tags=plain,limits "$spec" ;;
+  esac
+done
 tallied

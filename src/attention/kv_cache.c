@@ -56,6 +56,23 @@ static int64_t held_rows(const heed_kv_cache *cache, int64_t item) {
   return cache->lengths[item] - cache->dropped[item];
 }
 
+/* The rows of all items, without a prefix. */
+static double rows_of_all(const heed_kv_cache *cache) {
+  double rows = 0;
+  for (int64_t i = 0; i < cache->batch; i++) rows += (double)held_rows(cache, i);
+  return rows;
+}
+
+/* The elements of a row of all heads, in all parts. */
+static double row_elements(const heed_kv_cache *c) {
+  const double columns = c->int4 ? (double)heed__kv_int4_bytes(c->head_dim) : (double)c->head_dim;
+  return 2 * (double)c->num_kv_heads * (columns + (c->dtype == HEED_INT8)); /* with the scales */
+}
+
+heed_status heed__kv_charge_rows(const heed_kv_cache *c, const char *function, double rows) {
+  return heed__charge(c->context, function, 2 * rows * row_elements(c) + 1);
+}
+
 /* ---- Making ---- */
 
 void heed_kv_cache_config_init(heed_kv_cache_config *config, size_t size) {
@@ -122,10 +139,8 @@ heed_status heed__kv_cache_new(heed_context *ctx, const char *function, const he
                                heed_kv_cache **out) {
   heed_kv_cache made = sizes_of(ctx, config, num_kv_heads, head_dim, window_left);
   if (config->prefix != NULL && window_left < 0) made.rows -= config->prefix->length;
-  const double columns = made.int4 ? (double)heed__kv_int4_bytes(head_dim) : (double)head_dim;
-  const double of_row = 2 * (columns + (made.dtype == HEED_INT8)); /* with the scales */
   const heed_status status =
-      heed__charge(ctx, function, (double)made.batch * (double)num_kv_heads * (double)made.rows * of_row + 1);
+      heed__charge(ctx, function, (double)made.batch * (double)made.rows * row_elements(&made) + 1);
   if (status != HEED_OK) return status;
   return heed__kv_cache_new_like(&made, function, out);
 }
@@ -159,7 +174,8 @@ heed_status heed__kv_cache_new_loaded(heed_context *ctx, const char *function,
 
 heed_status heed__kv_cache_grow(heed_kv_cache *cache, const char *function) {
   heed_tensor *part[HEED__KV_PARTS] = {NULL};
-  heed_status status = heed__kv_new_parts(cache, function, cache->rows, false, part);
+  heed_status status = heed__kv_charge_rows(cache, function, rows_of_all(cache));
+  if (status == HEED_OK) status = heed__kv_new_parts(cache, function, cache->rows, false, part);
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
     if (!heed__kv_copy_rows(&cache->context->pace, part, 0, i, cache->part, 0, i, held_rows(cache, i)))
       status = heed__stopped(cache->context, function);
@@ -398,12 +414,8 @@ heed_status heed_kv_cache_reorder(heed_kv_cache *cache, const heed_tensor *indic
   size_t moved = 0;
   for (int64_t i = 0; i < cache->batch; i++)
     if (source_of(indices, i) != i) moved += (size_t)held_rows(cache, source_of(indices, i));
-  double units = 1 + 2 * (double)cache->batch;
-  for (int i = 0; i < HEED__KV_PARTS; i++) { /* each row that moves is read and written */
-    const heed_tensor *part = cache->part[i];
-    if (part != NULL) units += 2 * (double)moved * (double)part->shape[1] * (double)part->stride[2];
-  }
-  status = heed__charge(cache->context, "reorder", units);
+  status = heed__charge(cache->context, "reorder",
+                        2 * ((double)cache->batch + (double)moved * row_elements(cache)) + 1);
   if (status != HEED_OK) return status;
   const size_t row =
       row_bytes(cache->part[HEED__KV_KEYS]); /* a scale may be larger than a short row in int8 */

@@ -27,6 +27,9 @@ bool heed__kv_copy_rows(const heed__pace *pace, heed_tensor *const to[HEED__KV_P
 bool heed__kv_recode_rows(const heed__pace *pace, bool packs, heed_tensor *const to[HEED__KV_PARTS],
                           int64_t to_first, int64_t to_item, heed_tensor *const from[HEED__KV_PARTS],
                           int64_t first, int64_t from_item, int64_t count);
+/** Charges the work of copying that number of rows of all heads. Errors: LIMIT, CANCELLED. (kv_cache.c) */
+HEED_MUST_USE
+heed_status heed__kv_charge_rows(const heed_kv_cache *c, const char *function, double rows);
 /** An empty cache of the same sizes, and with the same prefix. Errors: MEMORY. (kv_cache.c) */
 HEED_MUST_USE
 heed_status heed__kv_cache_new_like(const heed_kv_cache *c, const char *function, heed_kv_cache **out);

@@ -22,7 +22,8 @@ static heed_status join_rows_of(heed_kv_cache *c, const char *function, const he
   heed_kv_cache like = *other;
   heed_tensor *const *own = other->part;
   like.batch = 1;
-  heed_status status = heed__kv_new_parts(&like, function, other->length, false, c->prefix_part);
+  heed_status status = heed__kv_charge_rows(other, function, (double)other->length);
+  if (status == HEED_OK) status = heed__kv_new_parts(&like, function, other->length, false, c->prefix_part);
   if (status != HEED_OK) return status;
   const heed__pace *pace = &c->context->pace;
   const bool whole =
@@ -35,6 +36,8 @@ static heed_status join_rows_of(heed_kv_cache *c, const char *function, const he
 static heed_status copy_window(heed_kv_cache *c, const char *function, const heed_kv_cache *other) {
   const int64_t dropped = other->dropped[0], held = other->length - dropped;
   const int64_t skipped = heed__max(held - c->rows, 0); /* a lower capacity has fewer rows */
+  const heed_status status = heed__kv_charge_rows(c, function, (double)c->batch * (double)(held - skipped));
+  if (status != HEED_OK) return status;
   for (int64_t i = 0; i < c->batch; i++) {
     if (!heed__kv_copy_rows(&c->context->pace, c->part, 0, i, other->part, skipped, 0, held - skipped))
       return heed__stopped(c->context, function);
@@ -64,10 +67,13 @@ heed_status heed__kv_cache_set_prefix(heed_kv_cache *c, const char *function, he
 heed_status heed__kv_cache_flatten(const heed_kv_cache *cache, const char *function, heed_kv_cache **out) {
   heed_kv_cache like = *cache;
   heed_kv_cache *made = NULL;
+  double rows = 0;
+  for (int64_t i = 0; i < cache->batch; i++) rows += (double)cache->lengths[i];
   like.rows = cache->length;
   like.prefix = 0;
   memset(like.prefix_part, 0, sizeof like.prefix_part);
-  heed_status status = heed__kv_cache_new_like(&like, function, &made);
+  heed_status status = heed__kv_charge_rows(cache, function, rows);
+  if (status == HEED_OK) status = heed__kv_cache_new_like(&like, function, &made);
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
     if (!heed__kv_copy_all(&cache->context->pace, made->part, cache, i))
       status = heed__stopped(cache->context, function);

@@ -65,13 +65,19 @@ static bool make_item(heed__kv_span *span, heed_tensor *const from[HEED__KV_PART
   return heed__kv_copy_rows(pace, span->made, to, i, from, first, from_item, count);
 }
 
-/* Copies the rows that the span needs of all items to new ones. */
+/* Copies the rows that the span needs of all items to new ones. Their way back (heed__kv_span_commit) is
+ * charged as well. */
 static heed_status make_rows(heed__kv_span *span, const char *function) {
   heed_kv_cache *cache = span->cache;
   int64_t rows = 0;
-  for (int64_t i = 0; i < cache->batch; i++)
-    rows = heed__max(rows, cache->lengths[i] - made_first(span, i) + cache->items[i].query_length);
-  heed_status status = heed__kv_new_parts(cache, function, rows, true, span->made);
+  double copied = 0;
+  for (int64_t i = 0; i < cache->batch; i++) {
+    const int64_t past = cache->lengths[i] - made_first(span, i), added = cache->items[i].query_length;
+    rows = heed__max(rows, past + added);
+    copied += (double)past + (double)(span->moves ? kept_of(cache, past + added) : added);
+  }
+  heed_status status = heed__kv_charge_rows(cache, function, copied);
+  if (status == HEED_OK) status = heed__kv_new_parts(cache, function, rows, true, span->made);
   for (int64_t i = 0; i < cache->batch && status == HEED_OK; i++) {
     const int64_t own =
         heed__max(made_first(span, i), cache->dropped[i]); /* the first token that is not shared */

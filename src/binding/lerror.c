@@ -16,17 +16,18 @@ static bool is_implicit(const lua_Debug *ar) {
 /* Pushes "file:line: " of the function that called heed; "" if that is not a Lua function. */
 static void push_position(lua_State *L) {
   lua_Debug ar;
-  bool through_c = false;
+  bool through_c = false, loading = false; /* loading: require calls one of heed's Lua files */
   for (int level = 1; lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "Slnf", &ar);
     const bool own = lheed_is_transparent(L, ar.source, lua_tocfunction(L, -1));
     lua_pop(L, 1);
     if (own) {
       through_c = false;
+      loading = strcmp(ar.what, "main") == 0;
     } else if (strcmp(ar.what, "tail") == 0) { /* 5.1: functions that a tail call replaced */
       continue;
     } else if (ar.currentline < 0) {
-      through_c = through_c || !is_implicit(&ar);
+      through_c = through_c || !(loading || is_implicit(&ar));
     } else {
       if (through_c) break;
       lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
@@ -373,16 +374,9 @@ static int check_time(lua_State *L) {
   }
   const char *function = lua_tostring(L, 1);
   heed_context *ctx = lheed_get(L)->context;
-  const int64_t work = ctx->limits.work;
-  const bool overspent = ctx->overspent;
   if (!heed__is_due(&ctx->pace)) return 0;
   if (ctx->call_end > 0 && !lheed_is_in_call(L)) heed__start_call(ctx);
-  ctx->limits.work = 0;
-  ctx->overspent = false;
-  const heed_status status = heed__stopped(ctx, function);
-  ctx->limits.work = work;
-  ctx->overspent = overspent;
-  if (status != HEED_OK) lheed_raise(L, status);
+  LHEED_TRY(L, heed__out_of_time(ctx, function));
   return 0;
 }
 

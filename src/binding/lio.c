@@ -124,6 +124,28 @@ static int open_entry(lua_State *L) {
   return lheed_return(L, 1);
 }
 
+/* lacking(archive, i): nil; or, if heed lacks the dtype of entry i, {dtype =, fix = (or nil), message =, file
+ * = (how the message begins)} */
+static int lacking(lua_State *L) {
+  int64_t i;
+  const char *fix, *file;
+  heed_tensor *none = NULL;
+  lheed_begin(L);
+  const heed_archive *archive = archive_argument(L, &i);
+  const char *dtype = heed__archive_lacks(archive, i, &fix, &file);
+  if (dtype == NULL) return lheed_return(L, 0);
+  lua_createtable(L, 0, 4);
+  lua_pushstring(L, dtype);
+  lua_setfield(L, -2, "dtype");
+  if (*fix != '\0') lua_pushstring(L, fix), lua_setfield(L, -2, "fix");
+  lua_pushstring(L, file);
+  lua_setfield(L, -2, "file");
+  (void)!heed_archive_tensor(archive, i, &none); /* fails */
+  lua_pushstring(L, heed_message(lheed_get(L)->context));
+  lua_setfield(L, -2, "message");
+  return lheed_return(L, 1);
+}
+
 /* describe(archive, i): what entry i is, for messages */
 static int describe_entry(lua_State *L) {
   int64_t i;
@@ -384,6 +406,7 @@ void lheed_open_io(lua_State *L) {
                                        {"text", text},
                                        {"open", open_entry},
                                        {"describe", describe_entry},
+                                       {"lacking", lacking},
                                        {"forget", forget_tensor},
                                        {"write", write_bytes},
                                        {"compress", compress_bytes},

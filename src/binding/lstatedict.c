@@ -160,13 +160,10 @@ static int copy_all(lua_State *L) {
   for (lua_Unsigned i = 0; i < count; i++) units += 2 * (double)targets[i]->numel + 1;
   LHEED_TRY(L, heed__charge(ctx, "load_state_dict", units));
   const bool recording = heed_set_recording(ctx, false);
-  const int64_t work = ctx->limits.work;
-  ctx->limits.work = 0; /* no limit: the copies are paid for */
-  ctx->pace.held = true;
+  ctx->paid = ctx->pace.held = true;
   for (lua_Unsigned i = 0; i < count && status == HEED_OK; i++)
     status = heed__copy(ctx, "load_state_dict", targets[i], targets[count + i]);
-  ctx->pace.held = false;
-  ctx->limits.work = work;
+  ctx->paid = ctx->pace.held = false;
   heed_set_recording(ctx, recording);
   if (status != HEED_OK) lheed_raise(L, status);
   return 0;

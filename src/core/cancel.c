@@ -65,11 +65,15 @@ static const char *whole(char text[HEED__NUMBER_TEXT], double units) {
 
 heed_status heed__stopped(heed_context *ctx, const char *function) {
   char needed[HEED__NUMBER_TEXT], were_left[HEED__NUMBER_TEXT];
-  if (atomic_exchange_explicit(&ctx->pace.cancelled, false, memory_order_relaxed))
-    return heed__fail(ctx, HEED_CANCELLED, "%s: cancelled by heed_cancel", function);
-  if (ctx->overspent)
+  if (ctx->overspent && !atomic_load_explicit(&ctx->pace.cancelled, memory_order_relaxed))
     return heed__fail(ctx, HEED_LIMIT, "%s: work limit exceeded: %s units were needed and %s were left",
                       function, whole(needed, ctx->work_needed), whole(were_left, ctx->work_left));
+  return heed__out_of_time(ctx, function);
+}
+
+heed_status heed__out_of_time(heed_context *ctx, const char *function) {
+  if (atomic_exchange_explicit(&ctx->pace.cancelled, false, memory_order_relaxed))
+    return heed__fail(ctx, HEED_CANCELLED, "%s: cancelled by heed_cancel", function);
   const double now = heed_clock();
   if (ctx->call_end > 0 && now >= ctx->call_end)
     return heed__fail(ctx, HEED_LIMIT, "%s: time limit exceeded: %s s since the call began", function,

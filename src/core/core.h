@@ -118,6 +118,9 @@ void heed__external_remove(heed_context *ctx, heed__external *resource);
  * only a time slice has ended. */
 HEED_MUST_USE
 heed_status heed__stopped(heed_context *ctx, const char *function);
+/** The same for what costs no work: OK also if the budget of work is exceeded. */
+HEED_MUST_USE
+heed_status heed__out_of_time(heed_context *ctx, const char *function);
 
 /** Begins a time slice: work is due at `end` (heed_clock()), if that is before the deadline; INFINITY: no
  * slice. For resumable tasks alone: other operations would take an incomplete result for complete. */
@@ -243,6 +246,7 @@ struct heed_context {
 #endif
   double call_end; /* time limit of the current or last script's call (limits.call_seconds); 0: none */
   heed_limits limits;
+  bool paid;      /* what runs now has been charged as a whole: nothing is taken off limits.work */
   bool overspent; /* limits.work is exceeded: by a call that needed work_needed when work_left were left */
   double work_needed, work_left;
   bool refused;           /* the last allocation that failed exceeded the memory limit */
@@ -259,7 +263,7 @@ struct heed_context {
  */
 HEED_MUST_USE
 static inline heed_status heed__charge(heed_context *ctx, const char *function, double units) {
-  return ctx->limits.work != 0 ? heed__charge_limited(ctx, function, units) : HEED_OK;
+  return ctx->limits.work != 0 && !ctx->paid ? heed__charge_limited(ctx, function, units) : HEED_OK;
 }
 
 /** Frees the context with all of its blocks, even those still held. (alloc.c) */

@@ -83,6 +83,11 @@ static bool resolve_path(const char *path, char out[HEED__PATH]) {
   return true;
 }
 
+static int follow_links(char path[HEED__PATH]) {
+  (void)path;
+  return 0;
+}
+
 static int give_rights(int fd, uint32_t rights) {
   (void)fd, (void)rights;
   return 0;
@@ -121,6 +126,21 @@ long heed__system_processors(void) {
 
 static bool resolve_path(const char *path, char out[HEED__PATH]) {
   return realpath(path, out) != NULL;
+}
+
+/* Replaces the path of a link to a missing file by that of the file, which open would create. */
+static int follow_links(char path[HEED__PATH]) {
+  enum { MOST_LINKS = 40 }; /* as in Linux; stat has already refused a loop, unless it was made since */
+  char link[HEED__PATH];
+  for (int i = 0; i < MOST_LINKS; i++) {
+    const ssize_t length = readlink(path, link, sizeof link);
+    if (length < 0) return errno == ENOENT || errno == EINVAL ? 0 : errno; /* EINVAL: it is no link */
+    const size_t folder = link[0] == '/' ? 0 : heed__folder_length(path);
+    if (folder + (size_t)length >= HEED__PATH) return ENAMETOOLONG;
+    memcpy(path + folder, link, (size_t)length);
+    path[folder + (size_t)length] = '\0';
+  }
+  return ELOOP;
 }
 
 static int give_rights(int fd, uint32_t rights) {
@@ -218,7 +238,7 @@ int heed__system_target(const char *path, char out[HEED__PATH], heed__path_kind 
   if (stat(path, &found) != 0) {
     if (errno != ENOENT) return errno;
     memcpy(out, path, length + 1);
-    return 0;
+    return follow_links(out);
   }
   *kind = kind_of_mode(&found);
   *rights = found.st_mode & 0777;

@@ -212,10 +212,10 @@ static heed_status open_group(dist *d, dist_group *g, int size) {
 }
 
 /* Its communicator for headers, when all ranks have come. */
-static heed_status open_headers(dist *d, dist_group *g) {
+static heed_status open_headers(dist *d, dist_group *g, dist_call call) {
   if (!d->check || g->comm.size == 0) return HEED_OK;
   if (transport_split(&d->transport, &g->comm, 0, g->comm.rank, &g->headers)) return HEED_OK;
-  return dist_fail(d, HEED_ARGUMENT, "%s", d->transport.message);
+  return dist_fail(d, HEED_ARGUMENT, "%s: %s", dist_names[call], d->transport.message);
 }
 
 heed_status dist_init(dist *d, dist_group *world) {
@@ -226,7 +226,7 @@ heed_status dist_init(dist *d, dist_group *world) {
   heed_status status = open_group(d, world, world->comm.size);
   if (!status) status = dist_agree(world, DIST_INIT, (int64_t)heed_version_number() * 2 + d->check, NULL);
   world->calls = 0; /* a script counts from its own first call */
-  if (!status) status = open_headers(d, world);
+  if (!status) status = open_headers(d, world, DIST_INIT);
   return status || !d->check ? status : dist_open_roll(d, world);
 }
 
@@ -243,7 +243,7 @@ heed_status dist_split(dist_group *g, int color, int key, dist_group *out) {
   out->number = ++d->groups;
   if (!transport_split(&d->transport, &g->comm, color, key, &out->comm))
     return dist_fail(d, HEED_ARGUMENT, "new_group: %s", d->transport.message);
-  return open_headers(d, out);
+  return open_headers(d, out, DIST_SPLIT);
 }
 
 heed_status dist_end(dist_group *world, double seconds) {

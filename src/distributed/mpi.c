@@ -24,9 +24,10 @@ static MPI_Comm comm_of(const transport_comm *comm) {
 
 static bool check(transport *t, int code) {
   if (code == MPI_SUCCESS) return true;
-  char text[MPI_MAX_ERROR_STRING] = "unknown error";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
+  char text[MPI_MAX_ERROR_STRING] = "MPI cannot start";
+  int length = 0, initialised = 0;
+  MPI_Initialized(&initialised);
+  if (initialised) MPI_Error_string(code, text, &length); /* Open MPI ends a process that calls it before */
   snprintf(t->message, sizeof t->message, "MPI: %.200s", text);
   return false;
 }
@@ -108,7 +109,7 @@ static bool begin_type(transport *t, int64_t bytes, MPI_Datatype *type, int *cou
   *type = MPI_BYTE;
   *count = (int)bytes;
   if (bytes <= t->piece) return true;
-  MPI_Datatype one, many, rest;
+  MPI_Datatype one = MPI_DATATYPE_NULL, many = MPI_DATATYPE_NULL, rest = MPI_DATATYPE_NULL;
   const int pieces = (int)(bytes / t->piece), left = (int)(bytes % t->piece);
   bool ok = check(t, MPI_Type_contiguous((int)t->piece, MPI_BYTE, &one)) &&
             check(t, MPI_Type_contiguous(pieces, one, &many)) &&
@@ -116,12 +117,12 @@ static bool begin_type(transport *t, int64_t bytes, MPI_Datatype *type, int *cou
             check(t, MPI_Type_create_struct(2, (int[]){1, 1}, (MPI_Aint[]){0, (MPI_Aint)(bytes - left)},
                                             (MPI_Datatype[]){many, rest}, type)) &&
             check(t, MPI_Type_commit(type));
-  if (!ok) return false;
-  MPI_Type_free(&one);
-  MPI_Type_free(&many);
-  MPI_Type_free(&rest);
+  if (one != MPI_DATATYPE_NULL) MPI_Type_free(&one);
+  if (many != MPI_DATATYPE_NULL) MPI_Type_free(&many);
+  if (rest != MPI_DATATYPE_NULL) MPI_Type_free(&rest);
+  if (!ok && *type != MPI_BYTE && *type != MPI_DATATYPE_NULL) MPI_Type_free(type);
   *count = 1;
-  return true;
+  return ok;
 }
 
 /* MPI keeps a freed type until the operations that use it have ended. */

@@ -35,7 +35,7 @@ heed_status dist_open_roll(dist *d, const dist_group *world) {
   if (status) return dist_failed(d, status);
   struct dist_roll *roll = heed_tensor_data(memory);
   if (!transport_split(&d->transport, &world->comm, 0, world->comm.rank, &roll->comm))
-    return dist_fail(d, HEED_ARGUMENT, "%s", d->transport.message);
+    return dist_fail(d, HEED_ARGUMENT, "%s: %s", dist_names[DIST_INIT], d->transport.message);
   d->roll = roll;
   return HEED_OK;
 }

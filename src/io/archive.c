@@ -85,6 +85,7 @@ void heed_archive_free(heed_archive *archive) {
   for (int64_t i = 0; i < archive->count; i++) {
     heed_tensor_free(archive->entries[i].tensor);
     heed__release(ctx, archive->entries[i].refusal);
+    heed__release(ctx, archive->entries[i].unknown);
     heed__mapped_part_release(archive->entries[i].opened);
     heed__file_map_release(archive->entries[i].map);
   }
@@ -132,6 +133,11 @@ bool heed__archive_is_nested(const heed_archive *archive) {
 
 void heed__archive_describe(const heed_archive *archive, int64_t i, char out[HEED__ENTRY_TEXT]) {
   heed__entry_text(&archive->entries[i - 1], out, HEED__ENTRY_TEXT);
+}
+
+const char *heed__archive_lacks(const heed_archive *archive, int64_t i, const char **fix, const char **file) {
+  *file = archive->where;
+  return heed__entry_lacks(&archive->entries[i - 1], fix);
 }
 
 bool heed_archive_metadata(const heed_archive *archive, int64_t i, const char **key, const char **value) {

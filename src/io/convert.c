@@ -254,6 +254,17 @@ void heed__entry_text(const heed__entry *entry, char *out, size_t capacity) {
            heed__shape_text(shape, entry->ndim, entry->shape), stored_text(entry->stored));
 }
 
+const char *heed__entry_lacks(const heed__entry *entry, const char **fix) {
+  const heed__stored *f = entry->stored;
+  *fix = "";
+  if (entry->tensor != NULL || entry->refusal != NULL) return NULL;
+  if (entry->unknown != NULL) return entry->unknown;
+  if (f->conversion != HEED__REFUSED) return NULL;
+  *fix = f->names[HEED__IN_GGUF] != NULL ? "quantize the model to Q8_0 or Q4_K_M with llama-quantize"
+                                         : "convert it to float32 in Python";
+  return stored_text(f);
+}
+
 heed_status heed__entry_open(const heed_archive *archive, heed__entry *entry, heed_tensor **out) {
   heed_context *ctx = archive->ctx;
   const heed__stored *f = entry->stored;
@@ -261,10 +272,9 @@ heed_status heed__entry_open(const heed_archive *archive, heed__entry *entry, he
   heed_status status;
   if (entry->tensor != NULL) return heed__tensor_from_view(ctx, "load", entry->tensor, out);
   if (entry->refusal != NULL) return heed__fail(ctx, HEED_DTYPE, "%s", entry->refusal);
-  if (f->conversion == HEED__REFUSED) {
-    snprintf(problem, sizeof(problem), "its dtype is %s, which heed lacks; %s", stored_text(f),
-             f->names[HEED__IN_GGUF] != NULL ? "quantize the model to Q8_0 or Q4_K_M with llama-quantize"
-                                             : "convert it to float32 in Python");
+  const char *fix, *lacked = heed__entry_lacks(entry, &fix);
+  if (lacked != NULL) {
+    snprintf(problem, sizeof problem, "its dtype is %s, which heed lacks%s%s", lacked, *fix ? "; " : "", fix);
     return fail_entry(archive, entry, HEED_DTYPE, problem);
   }
   /* an element of a block takes less than 2 bytes */

@@ -205,6 +205,7 @@ typedef struct heed__entry {
   const char *name;
   heed_tensor *tensor; /* owned; NULL: the fields below */
   char *refusal;       /* owned: the message for whoever uses the entry; NULL: the fields below */
+  char *unknown;       /* owned: the name of a dtype whose size is not known; NULL: the fields below */
   const heed__stored *stored;
   bool reversed; /* the other byte order */
   int ndim;
@@ -261,6 +262,9 @@ bool heed__entry_is_mapped(const heed__entry *entry);
  * LIMIT, CANCELLED. (convert.c) */
 HEED_MUST_USE
 heed_status heed__entry_open(const heed_archive *archive, heed__entry *entry, heed_tensor **out);
+/** The name of an entry's dtype if heed lacks that, and in *fix what to do about it, or ""; else NULL.
+ * (convert.c) */
+const char *heed__entry_lacks(const heed__entry *entry, const char **fix);
 /** "a tensor of shape [2] and dtype float64 in the file". (convert.c) */
 void heed__entry_text(const heed__entry *entry, char *out, size_t capacity);
 

@@ -184,15 +184,14 @@ static heed_status read_gguf_dims(gguf_reader *r, const heed__where *where, heed
   return status;
 }
 
-/* The message for whoever uses a tensor of a type that ggml got later, whose size is not known. */
-static heed_status refuse_type(const heed__where *where, uint64_t type, heed__entry *entry) {
-  char text[HEED__MESSAGE];
-  snprintf(text, sizeof text, "%s: its dtype is number %llu of ggml, which heed lacks", where->text,
-           (unsigned long long)type);
-  const size_t size = strlen(text) + 1;
-  entry->refusal = heed__allocate(where->ctx, size);
-  if (entry->refusal == NULL) return heed__fail_memory(where->ctx, "load", size);
-  memcpy(entry->refusal, text, size);
+/* Names a type that ggml got later. */
+static heed_status name_unknown_type(heed_context *ctx, uint64_t type, heed__entry *entry) {
+  char text[48];
+  const int length = snprintf(text, sizeof text, "number %llu of ggml", (unsigned long long)type);
+  const size_t size = (size_t)length + 1;
+  entry->unknown = heed__allocate(ctx, size);
+  if (entry->unknown == NULL) return heed__fail_memory(ctx, "load", size);
+  memcpy(entry->unknown, text, size);
   return HEED_OK;
 }
 
@@ -213,7 +212,7 @@ static heed_status read_tensor(gguf_reader *r, heed__entry *entry, span *s) {
     return heed__fail_file(&where, "begins at byte %llu of the data; it must be a multiple of %llu",
                            (unsigned long long)offset, (unsigned long long)r->alignment);
   s->begin = s->end = offset;
-  if (type >= GGML_TYPES || ggml_types[type].name == NULL) return refuse_type(&where, type, entry);
+  if (type >= GGML_TYPES || ggml_types[type].name == NULL) return name_unknown_type(where.ctx, type, entry);
   const struct ggml_type *t = &ggml_types[type];
   const uint64_t last = entry->ndim > 0 ? (uint64_t)entry->shape[entry->ndim - 1] : 1;
   if (last % t->elements != 0)
@@ -224,7 +223,7 @@ static heed_status read_tensor(gguf_reader *r, heed__entry *entry, span *s) {
     return heed__fail_file(&where, "its sizes are more than the address space");
   s->end = offset + blocks * t->bytes;
   entry->stored = heed__stored_named(HEED__IN_GGUF, t->name);
-  return entry->stored != NULL ? HEED_OK : refuse_type(&where, type, entry);
+  return entry->stored != NULL ? HEED_OK : name_unknown_type(where.ctx, type, entry);
 }
 
 static int compare_spans(const void *a, const void *b) {

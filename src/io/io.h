@@ -27,6 +27,9 @@ bool heed__archive_is_nested(const heed_archive *archive);
 #define HEED__ENTRY_TEXT 512
 /** "a tensor of shape [2] and dtype float64 in the file", for messages. */
 void heed__archive_describe(const heed_archive *archive, int64_t i, char out[HEED__ENTRY_TEXT]);
+/** The name of the dtype of entry i, from 1, if heed lacks that: then also what to do about it, or "", and
+ * the file as errors name it; else NULL. */
+const char *heed__archive_lacks(const heed_archive *archive, int64_t i, const char **fix, const char **file);
 /** Frees the memory of a tensor's pages if they are of a mapped file and unchanged; they are read again when
  * the tensor is next used. */
 void heed__tensor_forget(const heed_tensor *x);

@@ -32,8 +32,7 @@ static bool copy_blocks(heed_context *ctx, const heed_tensor *dst, const heed_te
 /* ---- Quantizing ---- */
 
 enum {
-  QUANTIZE_PIECE = 2048, /* elements of a task: 100 µs of the slowest search */
-  QUANTIZE_UNITS = 64    /* of work for an element: finding the scales takes that long */
+  QUANTIZE_PIECE = 2048 /* elements of a task: 100 µs of the slowest search */
 };
 
 typedef struct block_job {
@@ -71,7 +70,7 @@ static heed_status check_range(heed_context *ctx, const char *function, const he
 static heed_status quantize(heed_context *ctx, const char *function, const heed_tensor *x,
                             const heed_tensor *made) {
   heed_tensor *widened = NULL;
-  heed_status status = heed__charge(ctx, function, QUANTIZE_UNITS * (double)x->numel + 1);
+  heed_status status = heed__charge(ctx, function, heed__quantize_units(made->dtype) * (double)x->numel + 1);
   if (status == HEED_OK) status = heed__as_contiguous(ctx, function, x, HEED_FLOAT32, &x, &widened);
   if (status == HEED_OK) status = check_range(ctx, function, x, made->dtype);
   if (status == HEED_OK) {

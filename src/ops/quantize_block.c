@@ -266,6 +266,18 @@ static void quantize_q6_k(const float *x, uint8_t *out) {
   }
 }
 
+/* Measured times of an element, with reading and checking it: searches of scales take 20 times as long. */
+double heed__quantize_units(heed_dtype dtype) {
+  switch (dtype) {
+  case HEED_Q4_1:
+  case HEED_Q5_1: return 3;
+  case HEED_Q8_0: return 4;
+  case HEED_Q4_0:
+  case HEED_Q5_0: return 6;
+  default: return 64;
+  }
+}
+
 void heed__quantize_block(heed_dtype dtype, const float *x, uint8_t *out) {
   uint8_t number[32];
   switch (dtype) {

@@ -407,6 +407,40 @@ static void opening_survives_failing_allocations(void **state) {
   free(names);
 }
 
+/* ---- The budget of work ---- */
+
+typedef struct budget {
+  heed_context *ctx;
+  int64_t least, polls;
+} budget;
+
+/* Reads the limits of the context itself: builds with assertions refuse heed_get_limits here. */
+static void note_what_is_left(void *user) {
+  budget *b = user;
+  b->polls++;
+  if (b->ctx->limits.work < b->least) b->least = b->ctx->limits.work;
+}
+
+static void a_poll_function_never_sees_the_budget_switched_off(void **state) {
+  static const char copies[] =
+      "m = m or heed.nn.Linear(300, 300)  s = s or m:state_dict()  m:load_state_dict(s)\n"
+      "n = n or heed.nn.Linear(300, 300):state_dict()  m:load_state_dict(n)\n"
+      "return (pcall(function() return heed.softmaxx end)), m.weight:equal(n.weight)";
+  lua_memory memory;
+  lua_State *L = open_state(&memory);
+  heed_context *ctx = heed_lua_context(L);
+  budget b = {.ctx = ctx, .least = INT64_MAX};
+  heed_limits limits = {.size = sizeof limits, .work = INT64_C(1) << 40, .call_seconds = 1000};
+  (void)state;
+  assert_ok(heed_set_limits(ctx, &limits));
+  assert_ok(heed_set_poll(ctx, 0, note_what_is_left, &b));
+  expect(L, copies, "true");
+  assert_true(b.polls > 0);
+  assert_true(b.least > limits.work - (INT64_C(1) << 30) && b.least < limits.work);
+  assert_ok(heed_set_poll(ctx, 0, NULL, NULL));
+  close_state(L, &memory);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(opening_twice_gives_the_same_library),
@@ -415,6 +449,7 @@ int main(void) {
       cmocka_unit_test(tensors_come_from_the_allocator_of_the_state),
       cmocka_unit_test(a_host_reaches_the_context_of_a_state),
       cmocka_unit_test(two_states_are_independent),
+      cmocka_unit_test(a_poll_function_never_sees_the_budget_switched_off),
       cmocka_unit_test(threads_compute_what_each_computes_alone),
       cmocka_unit_test(scripts_survive_every_failing_allocation),
       cmocka_unit_test(opening_survives_failing_allocations),

@@ -324,6 +324,8 @@ static void a_process_killed_at_any_system_call_of_a_save_leaves_the_old_file_or
 
 /* ---- Files that change while they are in use ---- */
 
+static int changed_files; /* of the tests below */
+
 typedef struct mode {
   heed_mapping map;
   bool final, maps;
@@ -365,6 +367,7 @@ static void a_file_that_is_cut_ends_the_process_only_if_it_is_mapped(void **stat
       } else {
         assert_int_equal(how, 0);
       }
+      changed_files++;
     }
 }
 
@@ -380,6 +383,7 @@ static void a_file_that_is_replaced_keeps_its_values_where_it_is_in_use(void **s
       assert_true(is_full_of(x, 5));
       heed_tensor_free(x);
       assert_true(number_in(ctx, format) == 6);
+      changed_files++;
     }
 }
 
@@ -387,19 +391,22 @@ static void cut_file(void) {
   assert_int_equal(truncate(file, 1000), 0);
 }
 
-static void a_file_that_is_cut_while_it_is_copied_is_refused(void **state) {
+static void a_file_that_is_cut_while_it_is_read_is_refused(void **state) {
   heed_context *ctx = ((test_context *)*state)->ctx;
   set_mode(ctx, &modes[3]);
-  for (int format = 2; format < FORMATS; format++) {
+  for (int format = 0; format < FORMATS; format++) {
     heed_tensor *x = NULL;
     assert_ok(save_as(ctx, format, 5));
     set_fault(FAIL, 0, 0);
     faults.most = 4096;
     faults.after = cut_file;
     assert_int_equal(load_as(ctx, format, &x), HEED_FILE);
-    assert_non_null(strstr(heed_message(ctx), "was cut short to 4096 bytes while it was read"));
+    assert_non_null(strstr(heed_message(ctx), "was cut short to "));
+    assert_non_null(strstr(heed_message(ctx), " bytes while it was read"));
     assert_null(x);
+    changed_files++;
   }
+  print_message("%d files that changed while they were in use\n", changed_files);
 }
 
 static void a_copied_file_counts_as_memory_and_a_mapped_one_does_not(void **state) {
@@ -438,7 +445,7 @@ int main(void) {
       FAULT_TEST(a_process_killed_at_any_system_call_of_a_save_leaves_the_old_file_or_the_new_one),
       FAULT_TEST(a_file_that_is_cut_ends_the_process_only_if_it_is_mapped),
       FAULT_TEST(a_file_that_is_replaced_keeps_its_values_where_it_is_in_use),
-      FAULT_TEST(a_file_that_is_cut_while_it_is_copied_is_refused),
+      FAULT_TEST(a_file_that_is_cut_while_it_is_read_is_refused),
       FAULT_TEST(a_copied_file_counts_as_memory_and_a_mapped_one_does_not),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
--- Long calls of optimisers, schedules and limits on gradients.
+-- Long calls of optimisers, schedules, limits on gradients and data sets.
 local heed = require "heed"
 local nn, optim = heed.nn, heed.optim
 
@@ -25,6 +25,16 @@ return function(inputs)
     local optimiser = optim.AdamW(list)
     return function() optimiser:step() end
   end).frames = true
+  call("ConcatDataset of many", function()
+    local list, dataset = {}, heed.zeros(1)
+    for i = 1, 300000 do list[i] = dataset end
+    return function() return heed.utils.data.ConcatDataset(list) end
+  end)
+  call("default_collate of many samples", function()
+    local list = {}
+    for i = 1, 100000 do list[i] = heed.zeros(2, 2) end
+    return function() return heed.utils.data.default_collate(list) end
+  end)
   call("get_total_norm", function()
     local x = inputs.same(1.5, inputs.VERY_MANY)
     return function() return nn.utils.get_total_norm { x } end

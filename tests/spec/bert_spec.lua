@@ -72,6 +72,23 @@ describe("a BERT", function()
     end)(m:encode_steps {}))
   end)
 
+  it("checks and joins many texts in slices, too", function()
+    local m, texts = model(), {}
+    for i = 1, 300 do texts[i] = "" end
+    local steps, work = m:encode_steps(texts, { ms = 0 }), 2 ^ 50
+    repeat
+      heed.limit { work = work }
+      local finished = steps:advance()
+      local last = work - heed.limit().work -- of this slice
+      if finished then assert.is_true(last < #texts * m.config.hidden_size, last) end
+    until finished
+    heed.limit { work = math.huge }
+    texts[#texts + 1] = "\255"
+    steps = m:encode_steps(texts, { ms = 0 })
+    for _ = 1, 300 do assert.is_false(steps:advance()) end
+    assert.error_matches(function() repeat until steps:advance() end, "text 301 is not valid UTF%-8")
+  end)
+
   it("encodes a text independently of the other texts in the list", function()
     local m, texts = model(), {}
     for i = 1, 40 do texts[i] = ("a step "):rep(i % 5) .. ("x"):rep(i % 7) end

@@ -163,6 +163,8 @@ describe("apply_chat_template", function()
       { "no", nil, "messages is a string ('no'); it must be a list of messages" },
       { HELLO[1], nil, "messages is a table; it must be a list of messages" },
       { { {} }, nil, "message 1 is a table; it must be a table with a role and a content" },
+      { { setmetatable({}, { __index = { role = "user" } }) }, nil,
+        "message 1 is a table; it must be a table with a role and a content of its own" },
       { { { role = "user", content = "\255" } }, nil, "message 1.content is not valid UTF-8 at byte 1" },
       { { { role = "user", content = print } }, nil, "message 1.content is a function" },
       { HELLO, { tools = 1 }, "tools is the number 1; it must be a table" },

@@ -15,7 +15,7 @@ for name, case in pairs(golden) do
       local m = load_golden(name)
       close(heed.tensor(case.logits), m(prompt)[-1], 3e-5)
       close(m(prompt)[-1], m(int64(prompt))[-1], 0)
-      close(m(prompt), m({ prompt, prompt })[2], 1e-5)
+      close(m(prompt), m({ prompt, prompt })[2], 3e-5) -- logits up to 7.2, whose products add in another order
       close(m(prompt)[{ { 10, 11 }, {} }], m(prompt, { logits_to_keep = 2 }), 1e-5)
     end)
 

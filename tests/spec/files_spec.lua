@@ -297,6 +297,22 @@ describe("files", function()
       same(heed.ones(2), heed.load(path "x.npy"))
     end)
 
+    it("create the file that a symbolic link names, also over several links, and not in place of the link", function()
+      local folder, far = support.quote(path "folder"), support.quote(path "folder/far.npy")
+      support.run(("mkdir %s; ln -s folder/far.npy %s; ln -s %s %s; ln -s near.npy %s"):format(folder,
+        support.quote(path "near.npy"), support.quote(path "folder/made.npy"), far, support.quote(path "first.npy")))
+      assert.are.equal(true, heed.save(path "first.npy", heed.ones(3)))
+      for _, name in ipairs { "first.npy", "near.npy", "folder/far.npy" } do
+        assert.are.equal("symbolic link\n", support.run("stat -c %F " .. support.quote(path(name))).out)
+      end
+      assert.are.equal("regular file\n", support.run("stat -c %F " .. support.quote(path "folder/made.npy")).out)
+      same(heed.ones(3), heed.load(path "folder/made.npy"))
+      support.run("rm " .. support.quote(path "folder/made.npy"))
+      assert.are.equal(true, heed.save(path "near.npy", heed.ones(2)))
+      same(heed.ones(2), heed.load(path "first.npy"))
+      assert.are.equal("far.npy\nmade.npy\n", support.run("ls -A " .. folder).out)
+    end)
+
     it("have the permissions that the umask gives new files", function()
       local script = ("umask 027; exec %s -e %s"):format(support.heed,
         support.quote(("local heed = require 'heed' assert(heed.save('%s', heed.ones(1)))"):format(path "x.npy")))
@@ -317,7 +333,13 @@ describe("files", function()
         :format(path "none/x.npy"), heed.save(path "none/x.npy", heed.ones(1)))
       file("plain", "")
       assert.is_nil(heed.save(path "plain/x.npy", heed.ones(1)))
-      assert.are.equal(3, files.count())
+      support.run(("ln -s b.npy %s; ln -s a.npy %s; ln -s none/x.npy %s"):format(support.quote(path "a.npy"),
+        support.quote(path "b.npy"), support.quote(path "into.npy")))
+      fails(("save: '%s': cannot be written: Too many levels of symbolic links"):format(path "a.npy"),
+        heed.save(path "a.npy", heed.ones(1)))
+      fails(("save: '%s': cannot be written: no file can be created in its folder: No such file or directory")
+        :format(path "into.npy"), heed.save(path "into.npy", heed.ones(1)))
+      assert.are.equal(6, files.count())
     end)
 
     -- A limit on file sizes simulates a full disk: writing fails halfway.

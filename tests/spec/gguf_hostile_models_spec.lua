@@ -191,6 +191,16 @@ describe("a GGUF file that cannot be a model", function()
       :format(path) }, { heed.models.load(path) })
   end)
 
+  it("may have such tensors with names like messages", function()
+    local list, name = { pair("general.architecture", "string", "llama") }, "a: its dtype is odd, which heed lacks; b"
+    for _, each in ipairs(GOOD) do list[#list + 1] = pair(each[1], each[2], each[3]) end
+    local path = file("x.gguf", gguf.file(list, { gguf.tensor(name, { 256, 4 }, 10, 0),
+      gguf.tensor("later", { 256, 4 }, 99, 1024) }, ("\0"):rep(9000)))
+    assert.are.same({ nil, ("load: '%s': the dtypes of 2 tensors are Q2_K ('%s'), number 99 of ggml ('later'), which "
+      .. "heed lacks; quantize the model to Q8_0 or Q4_K_M with llama-quantize"):format(path, name) },
+      { heed.models.load(path) })
+  end)
+
   it("names an unknown key with its value", function()
     assert.truthy(problem({ "llama.logit_scale", "float32", 0.5 }):find("llama.logit_scale = 0.5", 1, true))
   end)

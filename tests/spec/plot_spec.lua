@@ -144,6 +144,23 @@ describe("long charts", function()
   end)
 end)
 
+describe("ticks", function()
+  local ticks = require("heed.plot.drawing").ticks
+  it("are round and cover the range", function()
+    assert.are.same({ 0, 2, 4, 6, 8, 10 }, ticks(0, 10))
+    assert.are.same({ -1, -0.5, 0, 0.5, 1 }, ticks(-1, 1))
+    assert.are.same({ 5 }, ticks(5, 5))
+  end)
+  it("are few where numbers are too small, too large or too close together to be counted", function()
+    local tiny = 2 ^ -1074
+    for _, range in ipairs { { -tiny, tiny }, { 0, tiny }, { -1e308, 1e308 }, { 2 ^ 60, 2 ^ 60 + 256 },
+      { 1e300, 1e300 * (1 + 2 ^ -50) } } do
+      assert.is_true(#ticks(range[1], range[2]) <= 6)
+      assert.is_true(#plot.line({ 1, 2 }, { range = range, to = "string", format = "svg" }) < 4000)
+    end
+  end)
+end)
+
 describe("histograms", function()
   it("count as numpy's", function()
     -- numpy.histogram([1, 2, 1, 4, 3, 4], 3): [2, 1, 3]

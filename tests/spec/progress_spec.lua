@@ -54,6 +54,12 @@ describe("a progress bar", function()
     assert.truthy(written():find "^epoch 60/100  0:00 left\n$")
   end)
 
+  it("shows numbers of any size", function()
+    local b, written = bar(4, { columns = false })
+    b:update(1e300)
+    assert.truthy(written():find "^step 1%d+/4  0:00\n$")
+  end)
+
   it("refuses wrong arguments", function()
     raises("progress: total is the number 0; it must be an integer, at least 1", function() progress(0) end)
     raises("progress: name is the number 3; it must be a string", function() progress(3, { name = 3 }) end)

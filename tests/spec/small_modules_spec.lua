@@ -245,6 +245,7 @@ describe("Residual", function()
 
   it("accepts modules only", function()
     raises("Residual: module is nil; it must be a module", function() nn.Residual() end)
+    raises("Residual: x is a table; it must be a tensor", function() nn.Residual(nn.ReLU())({}) end)
     raises("Residual: module is a tensor of shape [1] and dtype float32; it must be a module",
       function() nn.Residual(heed.ones(1)) end)
   end)

@@ -1,5 +1,6 @@
 -- heed.limit{work = n}: a budget of operations, the same on every machine. stops_spec.lua tests which calls it reaches.
 local heed = require "heed"
+local cases = require "tests.decoder_cases"
 local loads = require "tests.work_loads"
 local raises = require "tests.raises"
 local support = require "tests.support"
@@ -87,9 +88,31 @@ describe("a limit of work #limits", function()
     assert.is_true(compared >= 1)
   end)
 
-  it("counts 64 for each element that is quantized to blocks", function()
+  it("is the same for slices of any length", function()
+    local ids, texts = {}, {}
+    for i = 1, 80 do ids[i], texts[i] = i, "your journey starts with step " .. i end
+    local bert = assert(heed.models.load "tests/golden/tiny_bert")
+    local gpt2 = cases.load "gpt2"
+    for _, make in ipairs {
+      function(ms) return bert:encode_steps(texts, { ms = ms }) end,
+      function(ms) return gpt2:generate_steps(ids, { ms = ms, max_new_tokens = 5 }) end,
+    } do
+      local function units(ms)
+        return loads.units(function()
+          local steps = make(ms)
+          repeat until steps:advance()
+        end)
+      end
+      assert.equal(units(1e6), units(0))
+    end
+  end)
+
+  it("counts 3 to 64 for each element that is quantized to blocks, as the dtype needs", function()
     local x = heed.rand(4, 256)
-    assert.equal(64 * 4 * 256 + 1, loads.units(function() return x:to "q4_k" end))
+    local units = { q4_0 = 6, q4_1 = 3, q5_0 = 6, q5_1 = 3, q8_0 = 4, q4_k = 64, q5_k = 64, q6_k = 64 }
+    for dtype, each in pairs(units) do
+      assert.equal(each * 4 * 256 + 1, loads.units(function() return x:to(dtype) end))
+    end
   end)
 
   it("counts 64 for each element that is printed", function()
@@ -127,6 +150,47 @@ describe("a limit of work #limits", function()
     local fine, message = pcall(cache.reorder, cache, order)
     assert.is_false(fine)
     assert.matches("^reorder: work limit exceeded: 263 units were needed and 100 were left$", message)
+  end)
+
+  it("counts the rows that a cache copies: of prefixes, of a window, for a file, and to grow", function()
+    local sizes = { d_in = 8, d_out = 8, context_length = 16, dropout = 0, num_heads = 2 }
+    local m, x, row = heed.nn.MultiHeadAttention(sizes), heed.rand(5, 8), 2 * 8
+    local first, second, third = m:new_cache(), nil, nil
+    m(x, { cache = first })
+    assert.equal(11 * row + 1, loads.units(function() second = m:new_cache { prefix = first } end)) -- it is shared
+    m(x, { cache = second })
+    assert.equal(2 * 6 * row + 1 + 2 * 10 * row + 1, loads.units(function()
+      third = m:new_cache { prefix = second, batch = 2 }
+    end))
+    assert.equal(10, third.length)
+
+    local whole = m:new_cache()
+    m(x, { cache = whole })
+    m(x, { cache = whole })
+    support.with_file(function(path)
+      local function saved(cache) return function() assert(cache:save(path .. ".safetensors")) end end
+      assert.equal(loads.units(saved(whole)) + 2 * 10 * row + 1, loads.units(saved(second)))
+      local loaded = assert(m:load_cache(path .. ".safetensors"))
+      os.remove(path .. ".safetensors")
+      local function continued(cache) return function() m(x, { cache = cache }) end end
+      assert.equal(loads.units(continued(whole)) + 2 * 10 * row + 1, loads.units(continued(loaded)))
+    end)
+
+    sizes.window, sizes.context_length = { left = 3 }, 500
+    m = heed.nn.MultiHeadAttention(sizes)
+    first = m:new_cache()
+    m(x, { cache = first })
+    local empty = loads.units(function() m:new_cache { batch = 3 } end)
+    assert.equal(empty + 2 * 3 * 5 * row + 1, loads.units(function() m:new_cache { batch = 3, prefix = first } end))
+    m(heed.rand(3 + 2 * 64 - 6, 8), { cache = first }) -- one row is free: the next ones move what is kept
+    local one, two = heed.rand(1, 8), heed.rand(2, 8)
+    local twin = first:clone()
+    local function added(cache, tokens) return loads.units(function() m(tokens, { cache = cache }) end) end
+    local stays, fresh = added(first, one), m:new_cache()
+    m(heed.rand(20, 8), { cache = fresh })
+    local moves, plain = added(twin, two), added(fresh, two)
+    assert.is_true(stays < plain)
+    assert.equal(plain + 2 * (67 + 67) * row + 1, moves)
   end)
 
   it("leaves the statistics of BatchNorm as they were, wherever its forward pass ends", function()

@@ -69,22 +69,13 @@ end
 
 local MISFIT = "%s.load: the weights do not fit the config:\n  %s"
 
---- The tensor of a name in the file, or nil if there is none; then a message if heed lacks its dtype.
-local function tensor_of(state, name)
-  local fine, value = pcall(state_dict.get, state, name)
-  if fine then return value end
-  local message = type(value) == "string" and value:match "load: '.* its dtype is .* which heed lacks.*$"
-  if not message then error(value, 0) end
-  return nil, message
-end
-
---- A message for the tensors of dtypes that heed lacks, or nil if there are none. `messages` are those of tensor_of,
---- `names` the tensors' names: the first of each dtype is named, the others are counted.
-local function lacking_all(names, messages)
-  if #messages < 2 then return messages[1] end
+--- A message for the tensors of dtypes that heed lacks, or nil if there are none. `found` are the results of
+--- state_dict.lacking, `names` the tensors' names: the first of each dtype is named, the others are counted.
+local function lacking_all(names, found)
+  if #found < 2 then return found[1] and found[1].message end
   local kinds, counts, parts = {}, {}, {}
-  for i, message in ipairs(messages) do
-    local kind = message:match "its dtype is (.-), which heed lacks"
+  for i, each in ipairs(found) do
+    local kind = each.dtype
     if not counts[kind] then kinds[#kinds + 1], counts[kind] = { kind, names[i] }, 0 end
     counts[kind] = counts[kind] + 1
   end
@@ -92,8 +83,9 @@ local function lacking_all(names, messages)
     local others = counts[each[1]] - 1
     parts[i] = ("%s ('%s'%s)"):format(each[1], each[2], others > 0 and " and " .. E.count(others, "other") or "")
   end
-  return ("%s: the dtypes of %d tensors are %s, which heed lacks%s"):format(messages[1]:match "^(load: '.*'), tensor '",
-    #messages, table.concat(parts, ", "), messages[1]:match "which heed lacks(.*)$")
+  local fix = found[1].fix and "; " .. found[1].fix or ""
+  return ("%s: the dtypes of %d tensors are %s, which heed lacks%s"):format(found[1].file, #found,
+    table.concat(parts, ", "), fix)
 end
 
 --- The number of elements of all tensors.
@@ -229,8 +221,9 @@ function loading.fill(class, model, state, config, name_in_file, ignored, note, 
   for name, target in compat.pairs(model:state_dict()) do
     E.check_cancel "load"
     local file_name, form = name_in_file(name, config)
-    local value, lacking = tensor_of(state, file_name)
-    if lacking then return nil, lacking end
+    local lacking = state_dict.lacking(state, file_name)
+    if lacking then return nil, lacking.message end
+    local value = state_dict.get(state, file_name)
     local problem = value == nil and "is missing" or value ~= nil and misfit(value, target, form or UNCHANGED)
     if problem and not used[file_name] then problems[#problems + 1] = ("%s %s"):format(file_name, problem) end
     forms[name], used[file_name] = { file_name, form or UNCHANGED }, true
@@ -266,13 +259,13 @@ function loading.weights(class, path)
     return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
   end
   if not gguf.is(path) then return state end
-  local names, messages = {}, {}
+  local names, found = {}, {}
   for name in state_dict.names(state) do -- before the settings are made of some
     E.check_cancel "load"
-    local message = select(2, tensor_of(state, name))
-    if message then names[#names + 1], messages[#messages + 1] = name, message end
+    local lacking = state_dict.lacking(state, name)
+    if lacking then names[#names + 1], found[#found + 1] = name, lacking end
   end
-  problem = lacking_all(names, messages)
+  problem = lacking_all(names, found)
   if problem then return nil, problem end
   return state
 end

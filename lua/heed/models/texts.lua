@@ -25,6 +25,7 @@ function texts.check(model, method, list, argument, pairs_too)
   if type(list) ~= "table" or E.is_module(list) then E.reject(method, argument, list, kinds) end
   for i, item in ipairs(list) do
     E.check_cancel(method)
+    slices.pause()
     if pairs_too and type(item) == "table" then
       for part = 1, 2 do check_text(method, ("text %d of pair %d"):format(part, i), item[part]) end
       if #item > 2 then fail("%s: pair %d has %d texts; it must have 2", method, i, #item) end
@@ -91,7 +92,8 @@ function texts.first_rows(lengths) return lengths:cumsum(1) - lengths + 1 end
 
 --- The results [n, k] of reduce(hidden [total, d], lengths [b]), which gives [b, k], for a list of n texts or pairs.
 function texts.map(model, method, list, k, reduce)
-  local results, ids, types, lengths = {}, {}, {}, {}
+  local results, done = nil, 0
+  local ids, types, lengths = {}, {}, {}
   local between = model.tokenizer.between or model.between -- tokenizers with two separators count no types
   local typed = model.token_type_embeddings and model.config.type_vocab_size > 1 and between == 1
 
@@ -99,13 +101,17 @@ function texts.map(model, method, list, k, reduce)
     local packed = core.tensor(lengths, { dtype = "int64" })
     local hidden = model(core.tensor(ids, { dtype = "int64" }),
       { lengths = packed, token_type_ids = typed and core.tensor(types, { dtype = "int64" }) or nil })
-    results[#results + 1] = reduce(hidden, packed)
+    local result = reduce(hidden, packed)
+    results = results or core.zeros(#list, result.shape[2], { dtype = result.dtype })
+    results:narrow(1, done + 1, #lengths):copy_(result) -- joining all in the end would be long for a slice
+    done = done + #lengths
     ids, types, lengths = {}, {}, {}
   end
 
   -- A batch is tokenized when its turn comes: the collector traverses all lists that are kept, again and again.
   for _, item in ipairs(list) do
     E.check_cancel(method)
+    slices.pause()
     local of_item, before = texts.ids(model, item)
     local most = slices.active() and 1 or BATCH_TOKENS -- in slices a text at a time
     if #ids > 0 and #ids + #of_item > most then finish() end
@@ -115,12 +121,8 @@ function texts.map(model, method, list, k, reduce)
       ids[count + j], types[count + j] = id, j <= before and 1 or 2
     end
   end
-  if #ids == 0 then
-    if #results == 0 then return core.zeros(0, k) end
-  else
-    finish()
-  end
-  return core.cat(results, 1)
+  if #ids > 0 then finish() end
+  return results or core.zeros(0, k)
 end
 
 --- A method that calls f without recording gradients, so that many texts need no more memory than a batch.

@@ -280,6 +280,8 @@ function E.with_names(methods, names)
   return methods
 end
 
+E.unframed = setmetatable({}, { __mode = "k" }) -- the functions that frames call
+
 --- Wraps the functions of a table, except metamethods, in frames: errors are then located correctly even if the caller
 --- made a tail call, and limits.seconds applies to the whole call. Further arguments name the functions that call user
 --- code, which may yield. Returns the table.
@@ -288,7 +290,10 @@ function E.with_frames(methods, ...)
   for _, name in ipairs { ... } do yields[name] = true end
   for name, f in pairs(methods) do
     -- not name:sub: LuaJIT corrupts its stack when string.sub runs out of memory
-    if type(f) == "function" and not name:find "^__" then methods[name] = core.frame(f, yields[name]) end
+    if type(f) == "function" and not name:find "^__" then
+      methods[name] = core.frame(f, yields[name])
+      E.unframed[methods[name]] = f
+    end
   end
   return methods
 end

@@ -9,6 +9,7 @@ local core = require "heed.core"
 local declared = require "heed.nn.declared_points"
 local E = require "heed.nn.entries"
 local hooks = require "heed.nn.hooks"
+local nesting = require "heed.nn.nesting"
 local protocol = require "heed.nn.protocol"
 local primitives, Parameter = core.modules, core.nn.Parameter
 local RECORD, fail, held = E.RECORD, E.fail, compat.held
@@ -82,7 +83,13 @@ local function set_field(self, name, value)
   end
 end
 
-local function forward_of(self, ...) return self:forward(...) end
+--- self:forward(...), without a frame of its own: the call has one.
+local function forward_of(self, ...)
+  local forward = self.forward
+  return (E.unframed[forward] or forward)(self, ...)
+end
+
+local function call_with_hooks(self, ...) return hooks.call(self, forward_of, ...) end
 
 --- The metatable of a class's objects. String keys are fields. A class may define __index(self, key) and
 --- __newindex(self, key, value) for other keys, __len(self) and __pairs(self).
@@ -115,8 +122,7 @@ local function object_metatable(class)
 
     __call = core.frame(function(self, ...)
       local attached = (held and held(self) or self)[RECORD].attached
-      if attached and attached.hooks then return hooks.call(self, forward_of, ...) end
-      return self:forward(...)
+      return nesting.call(self, attached and attached.hooks and call_with_hooks or forward_of, ...)
     end, true),
     __tostring = function(self) return self:__tostring() end,
     __pairs = function(self)

@@ -6,6 +6,7 @@ local core = require "heed.core"
 local E = require "heed.nn.entries"
 local heads = require "heed.nn.own_heads"
 local hooks = require "heed.nn.hooks"
+local nesting = require "heed.nn.nesting"
 local norms = require "heed.nn.norm_points"
 local points = require "heed.nn.points"
 local protocol = require "heed.nn.protocol"
@@ -64,7 +65,7 @@ end
 
 --- m:forward(x, options) of a module with parts in Lua, watched parts or points with listeners, or of any attention
 --- module where a function in Lua computes attention.
-function own.forward(m, x, ...)
+local function forward(m, x, ...)
   local elsewhere = primitives.redirected()
   if elsewhere and points.are_in(m) then return elsewhere("forward", m, x, ...) end
   if hooks.any(m, "points") then return norms.forward(m, x, ...) end
@@ -77,8 +78,13 @@ function own.forward(m, x, ...)
   return run_or_undo(m, pass, wanted, list, past, x.ndim == 3)
 end
 
---- m(x, options) of such a module, or of one that is watched itself.
-function own.call(m, ...) return hooks.call(m, own.forward, ...) end
+own.forward = forward
+
+local function call(m, ...) return hooks.call(m, forward, ...) end
+local function call_twice_as_deep(m, ...) return nesting.call(m, call, ...) end
+
+--- m(x, options) of such a module, or of one that is watched itself. It takes several levels of C's stack.
+function own.call(m, ...) return nesting.call(m, call_twice_as_deep, ...) end
 
 function own.train(m, mode) protocol.train(m, mode) end
 

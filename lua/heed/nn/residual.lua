@@ -16,6 +16,7 @@ local function add(x, y, ...) return x + y, ... end
 --- Further arguments are passed on to the module, and its further results are returned.
 function Residual:forward(x, ...)
   E.check_self(self, "forward")
+  E.check_tensor(x, E.class_name(self), "x")
   return add(x, self.module(x, ...))
 end
 

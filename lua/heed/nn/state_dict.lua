@@ -129,6 +129,14 @@ function M.get(state, name)
   return state[name]
 end
 
+--- If heed lacks the dtype of a tensor in a file: {dtype =, fix = (or nil), message =, file = (how that begins)}, else
+--- nil.
+function M.lacking(state, name)
+  local later = M.is_state_dict(state) and raw(state, LATER)
+  local number = later and raw(state, VALUES)[name] == nil and later.numbers[name]
+  return number and files.lacking(later.archive, number) or nil
+end
+
 --- Iterates over the names of a state dict, in order, or of a table, without opening entries of a file.
 function M.names(state)
   local names, i = raw(state, NAMES), 0

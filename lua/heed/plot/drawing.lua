@@ -10,7 +10,10 @@ local CHAR = 6.6 -- average width of a character of size 12
 
 local function label_width(labels, longest)
   local width = 0
-  for _, label in ipairs(labels or {}) do width = math.max(width, math.min(longest, text.width(label)) * CHAR) end
+  for i, label in ipairs(labels or {}) do
+    if i % 256 == 0 then core.check_cancel "plot" end
+    width = math.max(width, math.min(longest, text.width(label)) * CHAR)
+  end
   return width
 end
 
@@ -27,14 +30,18 @@ function drawing.colour(chart, value)
   return chart.map(drawing.share(value, chart.lo, chart.hi))
 end
 
---- Round ticks that cover lo..hi: multiples of 1, 2 or 5 times a power of ten.
+--- Round ticks that cover lo..hi: multiples of 1, 2 or 5 times a power of ten. Only lo where
+--- floats are too close or too far apart for them.
 function drawing.ticks(lo, hi, count)
-  if hi <= lo then return { lo } end
-  local rough = (hi - lo) / (count or 5)
+  count = count or 5
+  local rough = (hi - lo) / count
   local power = 10 ^ math.floor(math.log(rough) / math.log(10))
+  if not (power > 0 and power < math.huge) then return { lo } end
   local step = power * (rough / power > 5 and 10 or rough / power > 2 and 5 or rough / power > 1 and 2 or 1)
-  local list = {}
-  for i = math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9) do list[#list + 1] = i * step end
+  local list, first, last = {}, math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9)
+  for k = 0, count do -- not from first to last: above 2^53 floats do not count on
+    if first + k <= last then list[#list + 1] = (first + k) * step end
+  end
   return list
 end
 
@@ -152,6 +159,7 @@ function drawing.line(chart)
       points = {}
     end
     for i, value in ipairs(series) do
+      if i % 4096 == 0 then core.check_cancel "line" end
       if value - value == 0 then
         points[#points + 1] = frame.left + drawing.share(chart.x[i], chart.x_lo, chart.x_hi) * frame.width
         points[#points + 1] = frame.bottom - drawing.share(value, chart.lo, chart.hi) * frame.height
@@ -179,7 +187,7 @@ function drawing.bars(chart)
   local gap = chart.edges and math.min(1, step / 10) or step * 0.2
   local zero = frame.bottom - drawing.share(0, chart.lo, chart.hi) * frame.height
   for i, value in ipairs(chart.heights) do
-    core.check_cancel "bars"
+    if i % 256 == 0 then core.check_cancel "bars" end
     local x = frame.left + (i - 1) * step
     if value == value then
       local y = frame.bottom - drawing.share(value, chart.lo, chart.hi) * frame.height

@@ -97,7 +97,8 @@ local function is_finite(value) return value - value == 0 end
 
 -- The smallest and largest finite values, at most of what came before, and whether any is nan.
 local function widen(values, lo, hi, has_nan)
-  for _, value in ipairs(values) do
+  for i, value in ipairs(values) do
+    if i % 4096 == 0 then E.check_cancel "plot" end
     if is_finite(value) then
       lo, hi = math.min(lo or value, value), math.max(hi or value, value)
     elseif value ~= value then
@@ -197,11 +198,15 @@ function plot.line(y, ...)
       E.fail("line: x has %s; there must be %d, one for each value of y", E.count(#chart.x, "value"), longest)
     end
     for i, value in ipairs(chart.x) do
+      if i % 4096 == 0 then E.check_cancel "line" end
       if not is_finite(value) then E.reject("line", ("x[%d]"):format(i), value, "finite") end
     end
   else
     chart.x = {}
-    for i = 1, longest do chart.x[i] = i end
+    for i = 1, longest do
+      if i % 4096 == 0 then E.check_cancel "line" end
+      chart.x[i] = i
+    end
   end
   chart.x_lo, chart.x_hi = widen(chart.x)
   chart.x_lo, chart.x_hi = chart.x_lo or 0, chart.x_hi or 0
@@ -224,7 +229,10 @@ function plot.bars(y, ...)
   chart.labels = labels_of("bars", "labels", chart.labels, #chart.heights, "bar")
   if not chart.labels then
     chart.labels = {}
-    for i = 1, #chart.heights do chart.labels[i] = tostring(i) end
+    for i = 1, #chart.heights do
+      if i % 1024 == 0 then E.check_cancel "bars" end
+      chart.labels[i] = tostring(i)
+    end
   end
   add_bar_range("bars", chart)
   return deliver("bars", chart)

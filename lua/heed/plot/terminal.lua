@@ -85,7 +85,10 @@ end
 
 local function widest(labels, most)
   local width = 0
-  for _, label in ipairs(labels or {}) do width = math.max(width, text.width(label)) end
+  for i, label in ipairs(labels or {}) do
+    if i % 256 == 0 then core.check_cancel "plot" end
+    width = math.max(width, text.width(label))
+  end
   return math.min(width, most)
 end
 
@@ -185,6 +188,7 @@ function terminal.line(chart, device)
       mark = paint("3", device.colours, colours.channels(colours.series(k))) .. mark .. RESET
     end
     for j, value in ipairs(series) do
+      if j % 4096 == 0 then core.check_cancel "line" end
       if value - value == 0 then
         local x = math.floor(drawing.share(chart.x[j], chart.x_lo, chart.x_hi) * (width - 1) + 0.5) + 1
         local y = height - math.floor(drawing.share(value, chart.lo, chart.hi) * (height - 1) + 0.5)
@@ -211,6 +215,7 @@ function terminal.bars(chart, device)
   local lines, numbers, most = {}, {}, 0
   add_title(lines, chart, device)
   for i, value in ipairs(chart.heights) do
+    if i % 1024 == 0 then core.check_cancel "bars" end
     numbers[i] = text.number(value)
     most = math.max(most, #numbers[i])
   end

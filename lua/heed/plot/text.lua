@@ -46,9 +46,12 @@ end
 --- and marks that change the direction) and noncharacters, which XML refuses, become visible escapes, such as those
 --- that Lua writes in strings.
 function text.characters(s)
-  local list, i = {}, 1
+  local list, i, checked = {}, 1, 0
   while i <= #s do
-    if i % 1024 == 0 then core.check_cancel "plot" end
+    if i - checked >= 1024 then
+      core.check_cancel "plot"
+      checked = i
+    end
     local n = length_at(s, i)
     local c = n and s:sub(i, i + n - 1) or "\239\191\189"
     local code = compat.code(c)
@@ -73,7 +76,10 @@ function text.clean(s) return table.concat(text.characters(s)) end
 --- The number of columns that a clean text takes.
 function text.width(s)
   local width = 0
-  for _, c in ipairs(text.characters(s)) do width = width + width_of(compat.code(c)) end
+  for i, c in ipairs(text.characters(s)) do
+    if i % 1024 == 0 then core.check_cancel "plot" end
+    width = width + width_of(compat.code(c))
+  end
   return width
 end
 

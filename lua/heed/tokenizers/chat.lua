@@ -83,6 +83,7 @@ local function conversation_of(messages)
       E.reject(METHOD, name, message, "a table with a role and a content")
     end
     local dict = converted(message, name, true, nil, 1)
+    if dict.kind ~= "dict" then E.reject(METHOD, name, message, "a table with a role and a content of its own") end
     local values = dict.values
     local reasoning = values.reasoning_content or values.thinking or values.reasoning
     if reasoning then

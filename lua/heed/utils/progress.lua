@@ -43,8 +43,8 @@ end
 local function duration(seconds)
   seconds = math.floor(seconds + 0.5)
   local minutes, hours = math.floor(seconds / 60), math.floor(seconds / 3600)
-  if hours == 0 then return ("%d:%02d"):format(minutes, seconds % 60) end
-  return ("%d:%02d:%02d"):format(hours, minutes % 60, seconds % 60)
+  if hours == 0 then return ("%.0f:%02.0f"):format(minutes, seconds % 60) end
+  return ("%.0f:%02.0f:%02.0f"):format(hours, minutes % 60, seconds % 60)
 end
 
 --- 51234 as 51.2 k.
@@ -64,7 +64,7 @@ local function update_rate(self, now)
 end
 
 local function line_of(self, now)
-  local parts = { ("%s %d/%d"):format(self.name, self.done, self.total) }
+  local parts = { ("%s %.0f/%.0f"):format(self.name, self.done, self.total) }
   if self.text ~= "" then parts[#parts + 1] = self.text end
   if self.unit and self.rate then parts[#parts + 1] = ("%s %s/s"):format(rounded(self.rate), self.unit) end
   local steps, seconds = self.done - self.first, now - self.began

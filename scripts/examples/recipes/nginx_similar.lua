@@ -4,10 +4,11 @@ local SLICE, MOST, LONGEST = tonumber(os.getenv "HEED_SLICE") or 2, 5, 2000 -- m
 
 local heed = require "heed"
 
--- All texts' vectors, without blocking: ngx.sleep(0) lets the worker do what waits.
+-- All texts' vectors, without blocking: the worker serves other requests while this one sleeps. Not 0 seconds: without
+-- OpenResty's patches, nginx runs such timers at once, before it reads from connections, and warns of each.
 local function encode(model, texts)
   local steps = model:encode_steps(texts, { ms = SLICE })
-  while not steps:advance() do ngx.sleep(0) end
+  while not steps:advance() do ngx.sleep(0.001) end
   return steps.result
 end
 

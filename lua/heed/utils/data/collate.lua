@@ -19,6 +19,7 @@ local function shape_of(tensor) return "[" .. table.concat(tensor.shape, ", ") .
 local function stack(samples)
   local first = shape_of(samples[1])
   for i, sample in ipairs(samples) do
+    if i % 256 == 0 then E.check_cancel(METHOD) end
     if shape_of(sample) ~= first then
       E.fail("%s: sample %d is %s and sample 1 %s; samples of a batch must have one shape: pad them in the dataset "
         .. "or in collate_fn", METHOD, i, shape_of(sample), first)
@@ -50,6 +51,7 @@ end
 function collate(samples, depth)
   local kind = kind_of(samples[1])
   for i, sample in ipairs(samples) do
+    if i % 256 == 0 then E.check_cancel(METHOD) end
     if kind_of(sample) ~= kind then
       E.fail("%s: sample %d is %s and sample 1 %s; the samples of a batch must be alike", METHOD, i, E.what(sample),
         E.what(samples[1]))
@@ -71,7 +73,10 @@ local function default_collate(samples)
     E.reject(METHOD, "samples", samples, "a list of at least one sample")
   end
   local own = {}
-  for i = 1, #samples do own[i] = samples[i] end
+  for i = 1, #samples do
+    if i % 1024 == 0 then E.check_cancel(METHOD) end
+    own[i] = samples[i]
+  end
   return collate(own, 1)
 end
 

@@ -133,6 +133,7 @@ function M.ConcatDataset(datasets)
   local own, ends, total = {}, {}, 0
   for k = 1, #datasets do
     local dataset = datasets[k]
+    if k % 64 == 0 then E.check_cancel(method) end
     items.check(dataset, method, ("dataset %d"):format(k))
     total = total + items.length(dataset, method)
     own[k], ends[k] = dataset, total

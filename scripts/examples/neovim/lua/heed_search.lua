@@ -204,7 +204,9 @@ function M.search(query, options)
   if not model then return report("ERROR", "%s", problem) end
   local buffers, all = { api.nvim_get_current_buf() }, options and options.all
   if all then
-    buffers = vim.tbl_filter(function(each) return vim.bo[each].buflisted end, api.nvim_list_bufs())
+    buffers = vim.tbl_filter(function(each)
+      return vim.bo[each].buflisted and vim.bo[each].buftype ~= "terminal" -- a terminal may never stop changing
+    end, api.nvim_list_bufs())
   end
   local job = { query = query, all = all, window = api.nvim_get_current_win(), timer = loop.new_timer() }
   job.thread = coroutine.create(function() return search(model, buffers, query) end)
