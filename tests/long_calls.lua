@@ -89,6 +89,8 @@ function inputs.tokenizer(lines)
 end
 
 -- Modules come last, because the long list is kept and slows down the garbage collector.
-for _, part in ipairs { "tensors", "files", "training", "pictures", "modules" } do require("tests.long_calls." .. part)(inputs) end
+for _, part in ipairs { "tensors", "files", "training", "pictures", "modules" } do
+  require("tests.long_calls." .. part)(inputs)
+end
 
 return calls

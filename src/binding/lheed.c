@@ -287,11 +287,11 @@ bool lheed_is_in_call(lua_State *L) {
 
 /* count_calls(f): the running calls of f in this coroutine, among the innermost 1000 of all functions */
 static int count_calls(lua_State *L) {
-  enum { LEVELS = 1000 };
+  enum { COUNTED_LEVELS = 1000 };
   lua_Debug ar;
   int count = 0;
   lua_settop(L, 1);
-  for (int level = 1; level <= LEVELS && lua_getstack(L, level, &ar); level++) {
+  for (int level = 1; level <= COUNTED_LEVELS && lua_getstack(L, level, &ar); level++) {
     lua_getinfo(L, "f", &ar);
     count += lua_rawequal(L, 1, -1);
     lua_pop(L, 1);

@@ -89,6 +89,16 @@ describe("a BERT", function()
     assert.error_matches(function() repeat until steps:advance() end, "text 301 is not valid UTF%-8")
   end)
 
+  it("reads a list as far as its first hole, and not again after encode_steps", function()
+    local m, texts = model(), { "one step", nil, "the journey" }
+    assert.equal(1, m:encode(texts).shape[1])
+    texts = { "one step", "the journey", "" }
+    local steps, want = m:encode_steps(texts, { ms = 0 }), m:encode(texts)
+    for i = 1, 8 do texts[i] = i end
+    repeat until steps:advance()
+    assert.is_true((steps.result - want):abs():max():item() <= 1e-6)
+  end)
+
   it("encodes a text independently of the other texts in the list", function()
     local m, texts = model(), {}
     for i = 1, 40 do texts[i] = ("a step "):rep(i % 5) .. ("x"):rep(i % 7) end

@@ -114,7 +114,7 @@ end
 local function logits_of(self, method, list, argument)
   E.check_self(self, method)
   if not self.classifier then classifier.logits(self, method) end
-  texts.check(self, method, list, argument, true)
+  list = texts.check(self, method, list, argument, true)
   return texts.map(self, method, list, self.config.num_labels, function(hidden, lengths)
     return classifier.logits(self, method, hidden:index_select(1, texts.first_rows(lengths)))
   end)

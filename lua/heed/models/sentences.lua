@@ -238,7 +238,7 @@ end
 
 local encode = texts.unrecorded(function(self, list, ...)
   local prompt, normalize = options_of("encode", { "prompt", "normalize" }, 3, self, list, ...)
-  texts.check(self, "encode", list, "texts")
+  list = texts.check(self, "encode", list, "texts")
   if normalize == nil then normalize = self.normalize end
   normalize = E.boolean(normalize, true, "encode", "normalize")
   list = prompted(self, list, prompt)
@@ -260,6 +260,14 @@ function sentences.encode(...) return encode(...) end
 function sentences.encode_steps(self, list, options, ...)
   E.check_self(self, "encode_steps")
   local ms, prompt, normalize = options_of("encode_steps", { "ms", "prompt", "normalize" }, 3, self, list, options, ...)
+  if type(list) == "table" and not E.is_module(list) then
+    local own = {}
+    for i, text in ipairs(list) do
+      if i % 1024 == 0 then E.check_cancel "encode_steps" end
+      own[i] = text
+    end
+    list = own -- the caller may change its own
+  end
   return slices.new(slices.budget(ms, "encode_steps"), function()
     return encode(self, list, { prompt = prompt, normalize = normalize })
   end)

@@ -16,16 +16,19 @@ local function check_text(method, what, text)
   if wrong then fail("%s: %s is not valid UTF-8 at byte %d", method, what, wrong) end
 end
 
---- Raises unless `list` is a list of texts; with `pairs_too`, its items may be pairs of texts, {a, b}.
+--- A copy of a list of texts; with `pairs_too`, its items may be pairs of texts, {a, b}. Raises if it is not such a
+--- list. What hooks, finalizers, or the code between two slices do to the list has no effect on the copy.
 function texts.check(model, method, list, argument, pairs_too)
   if not model.tokenizer then
     fail("%s: the model was loaded without a tokenizer (vocab.txt, tokenizer.json)", method)
   end
   local kinds = pairs_too and "a list of texts, or of pairs of texts {a, b}" or "a list of strings"
   if type(list) ~= "table" or E.is_module(list) then E.reject(method, argument, list, kinds) end
+  local own = {}
   for i, item in ipairs(list) do
     E.check_cancel(method)
     slices.pause()
+    own[i] = item
     if pairs_too and type(item) == "table" then
       for part = 1, 2 do check_text(method, ("text %d of pair %d"):format(part, i), item[part]) end
       if #item > 2 then fail("%s: pair %d has %d texts; it must have 2", method, i, #item) end
@@ -33,6 +36,7 @@ function texts.check(model, method, list, argument, pairs_too)
       check_text(method, pairs_too and ("item %d"):format(i) or ("text %d"):format(i), item)
     end
   end
+  return own
 end
 
 --- The ids of a text without special tokens, at least `most` if it has more.
@@ -90,7 +94,8 @@ end
 --- The rows of the first tokens of packed texts, int64 [b].
 function texts.first_rows(lengths) return lengths:cumsum(1) - lengths + 1 end
 
---- The results [n, k] of reduce(hidden [total, d], lengths [b]), which gives [b, k], for a list of n texts or pairs.
+--- The results [n, k] of reduce(hidden [total, d], lengths [b]), which gives [b, k], for a list of n texts or pairs
+--- without holes.
 function texts.map(model, method, list, k, reduce)
   local results, done = nil, 0
   local ids, types, lengths = {}, {}, {}
