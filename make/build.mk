@@ -21,7 +21,7 @@ MORE       := $(filter-out src/grad/none.c,$(wildcard src/grad/*.c src/text/*.c)
   $(addprefix src/io/,gguf.c gguf_values.c gguf_write.c pickle.c sharded.c torch.c torch_values.c) \
   $(addprefix src/ops/,blocks.c class_losses.c cross_entropy.c gradients.c linear_cross_entropy.c quantize_block.c) \
   $(addprefix src/kernels/scalar/,attention_backward.c backward.c blocks.c steps.c) \
-  $(filter-out %/avx2.c %/neon.c,$(wildcard src/kernels/isa/*.c)) \
+  $(filter-out %/avx2.c %/neon.c %/wasm.c,$(wildcard src/kernels/isa/*.c)) \
   $(addprefix src/binding/,lbackward.c lgguf.c llosses.c loptim.c ltext.c ltokenizer.c lvocabulary.c)
 MORE_LUA   := $(filter-out lua/heed/autograd/mode.lua,$(filter lua/heed/distributed.lua $(foreach folder,autograd \
   distributed interpret models optim parallel plot tokenizers utils,lua/heed/$(folder)/%),$(LUA_FILES))) \

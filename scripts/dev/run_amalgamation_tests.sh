@@ -227,16 +227,16 @@ for side in ${SIDES:-$all_sides}; do
       # shellcheck disable=SC2086
       tally 'the C tests under qemu' run riscv64 qemu-riscv64 $names
       tally 'the same bits' digests riscv64 riscv64-linux-gnu-gcc '' '-static -lm -pthread' '' qemu-riscv64 ;;
-    wasm) # one thread; no signals, no process limits, no JSON, zip and Lua
+    wasm) # with vectors; one thread; no signals, no process limits, no JSON, zip and Lua
       names=$(without test_files test_failing test_states test_lua_module test_cancel test_parallel test_busy test_log \
         test_poll)
       # shellcheck disable=SC2086
-      tally 'clang for wasm32-wasi' make_tests wasm 'clang --target=wasm32-wasi --sysroot=/usr' '' \
+      tally 'clang for wasm32-wasi' make_tests wasm 'clang --target=wasm32-wasi --sysroot=/usr' -msimd128 \
         '-Itests/c/plain -D_WASI_EMULATED_MMAN' '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' '' $names
       # shellcheck disable=SC2086
       tally 'the C tests in node' run wasm \
         'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' $names
-      tally 'the same bits' digests wasm 'clang --target=wasm32-wasi --sysroot=/usr' '' \
+      tally 'the same bits' digests wasm 'clang --target=wasm32-wasi --sysroot=/usr' -msimd128 \
         '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' .wasm \
         'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' ;;
   esac

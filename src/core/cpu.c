@@ -87,6 +87,9 @@ static unsigned detect(bool tiles) {
 #if defined(__aarch64__)
   tables |= 1u << HEED__CPU_neon;
 #endif
+#if defined(__wasm_simd128__)
+  tables |= 1u << HEED__CPU_wasm; /* else the module would not have been accepted */
+#endif
 #if HEED__HAS_NARROW_NEON
   const unsigned features = heed__system_arm_features();
   if (features & HEED__ARM_DOTPROD) tables |= 1u << HEED__CPU_neon_dotprod;
@@ -99,6 +102,8 @@ static unsigned detect(bool tiles) {
 void heed__cpu_name(char text[HEED__CPU_NAME]) {
 #if defined(__aarch64__)
   strcpy(text, "arm64");
+#elif defined(__wasm__)
+  strcpy(text, "WebAssembly");
 #else
   strcpy(text, "unknown");
 #endif

@@ -197,6 +197,8 @@ static inline bool heed__is_due_at(const heed__pace *pace, int64_t i) {
 #define HEED__CPU_LIST(X) X(scalar) X(neon) X(neon_dotprod) X(neon_bf16)
 #elif defined(__aarch64__)
 #define HEED__CPU_LIST(X) X(scalar) X(neon)
+#elif defined(__wasm_simd128__)
+#define HEED__CPU_LIST(X) X(scalar) X(wasm)
 #else
 #define HEED__CPU_LIST(X) X(scalar)
 #endif

@@ -328,7 +328,38 @@ describe("examples of looking inside", function()
     end
   end)
 
+  it("draw what every head attends to", function()
+    local out = run("maps", "Kw7.Kw7.")
+    local map = out:match "^Layer 1, head 4: the character before\n  ^ K w 7 %. K w 7 %. *\n(.-)\n0 %["
+    local number = 0
+    for row in map:gmatch "[^\n]+" do -- the strongest weight is left of the diagonal, in the first row on it
+      local column = math.max(0, number - 1)
+      assert.truthy(row:sub(3 + 2 * column, 4 + 2 * column):find "^[%%@#]", row)
+      number = number + 1
+    end
+    assert.are.equal(9, number)
+    assert.truthy(out:find("\n^Kw7.Kw7.\nmean of all heads\n", 1, true))
+  end)
+
+  it("invent names, and show what the model does", function()
+    local out = run("names", "'' 3")
+    local count = 0
+    for name in out:match("^[^\n]+"):gmatch "%S+" do
+      assert.truthy(name:find "^%u%l+$", name)
+      count = count + 1
+    end
+    assert.are.equal(12, count)
+    assert.truthy(out:find "the three most probable characters after each\n  %.  %u ")
+    assert.truthy(out:find "\nmean of all heads\n%. → %. 1%.00\n")
+    assert.are.equal(out, run("names", "'' 3"))
+    for name in run("names", "Mar"):match("^[^\n]+"):gmatch "%S+" do assert.truthy(name:find "^Mar", name) end
+  end)
+
   it("refuse wrong arguments", function()
+    check_refused("names", "'a b'", "the beginning is 'a b'; it must be at most 14 letters from A to Z")
+    check_refused("names", "Ma x", "the seed must be an integer from 0 up")
+    check_refused("maps", "'a b'", 'character 2 is " "; it must be a dot, a digit or a letter from a to z')
+    check_refused("maps", ("a"):rep(96), "the text has 96 characters; it must have at most 95")
     check_refused("induction", "x", "the seed must be an integer from 0 up")
     check_refused("surgery", "-1", "the seed must be an integer from 0 up")
     check_refused("logit_lens", "'a b'", 'character 2 is " "; it must be a dot, a digit or a letter from a to z')

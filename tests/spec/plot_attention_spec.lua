@@ -324,6 +324,42 @@ describe("files", function()
   end)
 end)
 
+describe("labels", function()
+  it("are the texts of tokens, for every tokenizer of a model", function()
+    local model = assert(heed.models.load "scripts/examples/names_llama")
+    local text = plot.attention(model, "Ada", { to = "string" })
+    assert.truthy(text:find "^Ada\nmean of all heads\n%. → %. 1%.00\nA → [^\n]+\nd → [^\n]+\na → [^\n]+\n$")
+    assert.are.equal(text:gsub("^Ada\n", ""), (plot.attention(model, model.tokenizer:encode "Ada", { to = "string" })))
+  end)
+end)
+
+describe("plot.display", function()
+  after_each(function() plot.display = false end)
+
+  it("receives what would be printed, as a picture or a page", function()
+    local shown = {}
+    plot.display = function(...) shown[#shown + 1] = { ... } end
+    plot.heatmap(heed.eye(2), { title = "Identity" })
+    plot.line { 1, 2 }
+    plot.attention({ heed.eye(2) }, { "a", "b" })
+    assert.are.equal(3, #shown)
+    assert.truthy(shown[1][1]:find "^<svg .*Identity")
+    assert.are.same({ "svg", "Identity" }, { shown[1][2], shown[1][3] })
+    assert.truthy(shown[2][1]:find "^<svg ")
+    assert.truthy(shown[3][1]:find "</html>\n$")
+    assert.are.equal("html", shown[3][2])
+  end)
+
+  it("receives nothing with a file, a format or to = 'string'", function()
+    plot.display = function() error "called" end
+    local path = os.tmpname() .. ".svg"
+    assert.is_true(plot.bars({ 1, 2 }, { file = path }))
+    os.remove(path)
+    assert.truthy(plot.bars({ 1, 2 }, { to = "string" }):find "^1 ")
+    assert.truthy(plot.attention({ heed.eye(2) }, nil, { to = "string" }):find "^mean of all heads")
+  end)
+end)
+
 describe("limits", function()
   it("stop the packing, and files = false the writing", function()
     local w = softmax { 12, 300, 300 }

@@ -3,6 +3,7 @@
 ---Charts. Without `file` and `to` they are printed, in what the terminal can show: true colour, 256 or 16 colours, or
 ---characters (NO_COLOR, TERM, COLORTERM; files and pipes get characters).
 ---@class heed.plot
+---@field display false|fun(content: string, format: "svg"|"html", title?: string) set by hosts that can show pictures: receives what would be printed
 local plot = {}
 
 ---@class heed.PlotOptions

@@ -159,6 +159,13 @@ local function labels_for(labels, argument, layer)
   return list, list
 end
 
+-- What stands for a token: its piece of the vocabulary of WordPiece, the text of other tokens, or the id.
+local function token_label(tokenizer, id)
+  if not compat.is_integer(id) then return tostring(id) end
+  if tokenizer.vocabulary then return tokenizer.vocabulary:piece(id) end
+  return tokenizer:token(id) and tokenizer:decode { id } or tostring(id)
+end
+
 -- The input of a model and the labels that follow from it.
 local function read_input(model, given)
   local own = E.record(model) -- built-in modules have no such field, and say so
@@ -173,18 +180,16 @@ local function read_input(model, given)
     local ids = is_tensor(given) and given:tolist() or given
     if not tokenizer then return given end
     local pieces = {}
-    for i, id in compat.ipairs(ids) do
-      pieces[i] = compat.is_integer(id) and tokenizer.vocabulary:piece(id) or tostring(id)
-    end
+    for i, id in compat.ipairs(ids) do pieces[i] = token_label(tokenizer, id) end
     return given, pieces
   end
   if not tokenizer then
     E.fail("attention: %s has no tokenizer; the second argument must be the ids of tokens, with labels = {…}",
       E.class_name(model))
   end
-  local most = model.max_seq_length
-  local ids, pieces = tokenizer:encode(given, { max_length = most }), {}
-  for i, id in ipairs(ids) do pieces[i] = tokenizer.vocabulary:piece(id) end
+  -- Sentence encoders cut long texts off; decoders refuse them.
+  local ids, pieces = tokenizer:encode(given, { max_length = model.max_seq_length }), {}
+  for i, id in ipairs(ids) do pieces[i] = token_label(tokenizer, id) end
   return ids, pieces
 end
 
@@ -260,12 +265,14 @@ local function attention(source, given, ...)
       E.fail("attention: head[2] is %d; it must be a head from 1 to %d", head[2], layer.shape[1])
     end
   end
+  local display = not options.format and not options.to and require "heed.plot".display
   local result
-  if options.format == "html" then
+  if options.format == "html" or display then
     result = require "heed.plot.attention_page".render(chart, options, PAGE_BYTES)
   else
     result = links(chart, options.top, not options.to and not options.file)
   end
+  if display then return display(result, "html", chart.title) end
   if options.to then return result end
   if options.file then return core.files.write(options.file, result) end
   if io then io.write(result) else print((result:gsub("\n$", ""))) end

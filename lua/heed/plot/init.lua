@@ -8,7 +8,7 @@ local drawing = require "heed.plot.drawing"
 local terminal = require "heed.plot.terminal"
 local primitives = core.modules
 
-local plot = {}
+local plot = { display = false }
 
 -- ---- Output -------------------------------------------------------------------------------------
 
@@ -41,9 +41,11 @@ local function output_options(method, chart)
   end
 end
 
--- Prints the chart; or returns its text; or writes it and returns true, or nil and a message.
+-- Prints or displays the chart; or returns its text; or writes it and returns true, or nil and a message.
 local function deliver(kind, chart)
   local result
+  local display = chart.format == nil and not chart.to and plot.display
+  if display then return display(require "heed.plot.svg".render(drawing[kind](chart)), "svg", chart.title) end
   if chart.format == nil or chart.format == "txt" then
     local device = chart.format == nil and terminal.detect() or PLAIN
     result = terminal[kind](chart, { width = chart.width or device.width or 80, colours = device.colours,

@@ -272,7 +272,7 @@ static void write_row(const heed__attention_task *t, int64_t i, const float *x, 
   if (t->out_column == 1) {
     const vfloat whole = v_set(sum), part = v_set(1.0f / sum);
     for (; c + V_LANES <= t->value_size; c += V_LANES) {
-      const vfloat y = v_load(x + c), near = v_mul(y, part), left = v_fnma(near, whole, y);
+      const vfloat y = v_load(x + c), near = v_mul(y, part), left = v_fused_minus(near, whole, y);
       v_store(out + c,
               v_select(v_isnan(left), near, v_fma(left, part, near))); /* rounded as a division, but faster */
     }

@@ -27,6 +27,13 @@
 #define TILE_TURNS
 #endif
 
+/* a · b + c and c - a · b, rounded once also where v_fma and v_fnma round twice (isa/wasm.h), for results
+ * that depend on it: slow there. */
+#if !defined(V_ROUNDS_TWICE)
+#define v_fused       v_fma
+#define v_fused_minus v_fnma
+#endif
+
 /* ---- Powers ---- */
 
 /* (e^r - 1 - r) / r² for |r| <= ln 2 / 2; minimax, error 2^-28 of e^r. */
@@ -137,7 +144,12 @@ V_INLINE void exp_flushed(vfloat *x, const int count) {
 #define EACH V_UNROLL for (int i = 0; i < count; i++)
   EACH x[i] = v_max(v_set(-0x1.601e68p6f), x[i]); /* 2^-127, whose bits are 0; nan passes */
   EACH sum[i] = v_fma(x[i], v_set(0x1.715476p0f), shift);
+#if defined(V_ROUNDS_TWICE) /* the product with the first part is exact */
+  EACH x[i] = v_fnma(v_sub(sum[i], shift), v_set(0x1.62e4p-1f), x[i]);
+  EACH x[i] = v_fnma(v_sub(sum[i], shift), v_set(0x1.7f7d1cp-20f), x[i]);
+#else
   EACH x[i] = v_fnma(v_sub(sum[i], shift), v_set(0x1.62e43p-1f), x[i]);
+#endif
   EACH power[i] = v_from_bits(v_bend_power(v_shift_left(v_bits(sum[i]), 23 - V_POWER_BITS), v_bits(sum[i])));
   EACH q[i] = v_fma(v_set(term[0]), x[i], v_set(term[1]));
   V_UNROLL
@@ -228,7 +240,7 @@ static inline vfloat scaled_log(vfloat x, float high, float low, float scale, fl
   const vfloat cube = log_cube(x, &k, &f), tail = v_fnma(v_set(0.5f), v_mul(f, f), cube);
   const vfloat whole = v_mul(k, v_set(high)), part = v_mul(f, factor), sum = v_add(whole, part);
   const vfloat lost = v_add(v_sub(whole, sum), part);
-  const vfloat rest = v_fma(f, v_set(scale_low), v_fma(f, factor, v_neg(part)));
+  const vfloat rest = v_fma(f, v_set(scale_low), v_fused(f, factor, v_neg(part)));
   return log_or_limit(x, v_add(sum, v_add(lost, v_fma(tail, factor, v_fma(k, v_set(low), rest)))));
 }
 
@@ -269,7 +281,7 @@ static inline vfloat v_tanh(vfloat x) {
   const vfloat e = v_ldexp(sum, k), d = v_add(e, one);
   const vfloat d_low = v_add(v_sub(one, v_sub(d, e)), v_ldexp(v_sub(rest, v_sub(sum, part)), k));
   const vfloat q = v_div(v_set(2.0f), d);
-  const vfloat left = v_fnma(q, d_low, v_fnma(q, d, v_set(2.0f))); /* 2 - q (d + d_low) */
+  const vfloat left = v_fnma(q, d_low, v_fused_minus(q, d, v_set(2.0f))); /* 2 - q (d + d_low) */
   const vfloat far = v_sub(one, q), lost = v_sub(v_sub(one, far), q);
   const vfloat y = v_add(far, v_fnma(v_mul(v_set(0.5f), q), left, lost));
   return v_copysign(v_select(v_lt(a, v_set(TANH_NEAR)), tanh_near(x), y), x); /* for -0, too */
@@ -311,8 +323,8 @@ static inline vfloat v_erf(vfloat x) {
 static inline vfloat circle(vfloat x, int turn) {
   const vfloat one = v_set(1.0f), second = v_set(-0x1.777a5cp-25f);
   const vfloat k = v_round(v_mul(x, v_set(0x1.45f306p-1f)));
-  const vfloat exact = v_fnma(k, v_set(0x1.921fb6p0f), x), p = v_mul(k, second), r = v_sub(exact, p);
-  const vfloat p_low = v_fnma(k, v_set(-0x1.ee59dap-50f), v_fnma(k, second, p));
+  const vfloat exact = v_fused_minus(k, v_set(0x1.921fb6p0f), x), p = v_mul(k, second), r = v_sub(exact, p);
+  const vfloat p_low = v_fnma(k, v_set(-0x1.ee59dap-50f), v_fused_minus(k, second, p));
   const vfloat r_low = v_add(v_sub(v_sub(exact, r), p), p_low);
   const vfloat z = v_mul(r, r), half = v_mul(v_set(0.5f), z), c0 = v_sub(one, half);
   vfloat s = v_fma(v_set(0x1.6cd5ecp-19f), z, v_set(-0x1.a00f94p-13f));

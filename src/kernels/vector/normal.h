@@ -26,10 +26,10 @@ V_INLINE vfloat normal_log(vfloat x) {
   const vfloat f = v_sub(v_select(low, v_add(half, half), half), v_set(1.0f)), z = v_mul(f, f);
   vfloat p = v_set(heed__normal_log_terms[0]);
   V_UNROLL
-  for (int i = 1; i < NORMAL_LOG_TERMS; i++) p = v_fma(p, f, v_set(heed__normal_log_terms[i]));
-  p = v_fma(v_mul(p, f), z, v_mul(k, v_set(NORMAL_LN2_LOW)));
-  p = v_fnma(z, v_set(0.5f), p);
-  return v_fma(k, v_set(NORMAL_LN2_HIGH), v_add(f, p));
+  for (int i = 1; i < NORMAL_LOG_TERMS; i++) p = v_fused(p, f, v_set(heed__normal_log_terms[i]));
+  p = v_fused(v_mul(p, f), z, v_mul(k, v_set(NORMAL_LN2_LOW)));
+  p = v_fused_minus(z, v_set(0.5f), p);
+  return v_fused(k, v_set(NORMAL_LN2_HIGH), v_add(f, p));
 }
 
 /* The cosine and the sine of x, 0 <= x <= 2π. */
@@ -39,16 +39,16 @@ V_INLINE void normal_circle(vfloat x, vfloat *cosine, vfloat *sine) {
   const vint j = v_and_int(v_add_int(v_to_int(floor), v_set_int(1)), v_set_int(~1));
   const vfloat turns = v_to_float(j);
   V_UNROLL
-  for (int i = 0; i < 3; i++) x = v_fnma(turns, v_set(heed__normal_eighth[i]), x);
+  for (int i = 0; i < 3; i++) x = v_fused_minus(turns, v_set(heed__normal_eighth[i]), x);
   const vfloat z = v_mul(x, x);
   vfloat c = v_set(heed__normal_cosine_terms[0]), s = v_set(heed__normal_sine_terms[0]);
   V_UNROLL
   for (int i = 1; i < 3; i++) {
-    c = v_fma(c, z, v_set(heed__normal_cosine_terms[i]));
-    s = v_fma(s, z, v_set(heed__normal_sine_terms[i]));
+    c = v_fused(c, z, v_set(heed__normal_cosine_terms[i]));
+    s = v_fused(s, z, v_set(heed__normal_sine_terms[i]));
   }
-  c = v_add(v_fma(v_mul(c, z), z, v_neg(v_mul(z, v_set(0.5f)))), v_set(1.0f));
-  s = v_fma(v_mul(s, z), x, x);
+  c = v_add(v_fused(v_mul(c, z), z, v_neg(v_mul(z, v_set(0.5f)))), v_set(1.0f));
+  s = v_fused(v_mul(s, z), x, x);
   const vmask straight = v_eq(v_to_float(v_and_int(j, v_set_int(2))), v_zero());
   const vint four = v_set_int(4);
   const vint minus_sine = v_shift_left(v_and_int(j, four), 29);
@@ -66,8 +66,8 @@ void KERNEL(normal)(float *x, size_t n, float std, float mean) {
       const vfloat radius = v_sqrt(v_mul(v_set(-2.0f), log));
       vfloat cosine, sine;
       normal_circle(v_mul(v_set(NORMAL_2_PI), v_load(x + j + HALF)), &cosine, &sine);
-      v_store(x + j, v_fma(v_mul(radius, cosine), v_set(std), v_set(mean)));
-      v_store(x + j + HALF, v_fma(v_mul(radius, sine), v_set(std), v_set(mean)));
+      v_store(x + j, v_fused(v_mul(radius, cosine), v_set(std), v_set(mean)));
+      v_store(x + j + HALF, v_fused(v_mul(radius, sine), v_set(std), v_set(mean)));
     }
   }
 }
@@ -75,7 +75,7 @@ void KERNEL(normal)(float *x, size_t n, float std, float mean) {
 V_INLINE vfloat normal_of_pair(vfloat u, vfloat v, float std, float mean) {
   vfloat cosine, sine;
   normal_circle(v, &cosine, &sine);
-  return v_fma(v_mul(v_sqrt(v_mul(v_set(-2.0f), normal_log(u))), sine), v_set(std), v_set(mean));
+  return v_fused(v_mul(v_sqrt(v_mul(v_set(-2.0f), normal_log(u))), sine), v_set(std), v_set(mean));
 }
 
 void KERNEL(normal_sine)(float *out, const float *u, const float *v, size_t n, float std, float mean) {

@@ -169,14 +169,14 @@ BINARY(minimum, minimum_of(x, y))
 
 /* x minus the nearest multiple of y, which is exact, then moved to the sign of y. */
 static inline vfloat remainder_of(vfloat x, vfloat y, vfloat quotient) {
-  const vfloat rest = v_fnma(v_round(quotient), y, x);
+  const vfloat rest = v_fused_minus(v_round(quotient), y, x);
   const vfloat moved = v_select(v_eq(rest, v_copysign(rest, y)), rest, v_add(rest, y));
   return v_select(v_eq(rest, v_zero()), v_copysign(rest, x), moved);
 }
 
 /* The same, moved to the sign of x, which is exact. */
 static inline vfloat fmod_of(vfloat x, vfloat y, vfloat quotient) {
-  const vfloat rest = v_fnma(v_round(quotient), y, x), moved = v_add(rest, v_copysign(y, x));
+  const vfloat rest = v_fused_minus(v_round(quotient), y, x), moved = v_add(rest, v_copysign(y, x));
   return v_copysign(v_select(v_eq(rest, v_copysign(rest, x)), rest, moved), x);
 }
 

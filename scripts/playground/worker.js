@@ -1,0 +1,108 @@
+// The worker: one state of heed, which runs scripts. The page ends it to stop a script.
+//   receives {start: {module, files}}, then {run: text, name, parameters}, {line: text} and {read: name of a file}
+//   sends    {out: text}, {err: text}, {picture: {name, type, data, file}}, {files: [{name, size}]}, {file: name, data},
+//            {flood: milliseconds}: it printed too much, and may go on for so long; {failed: message}: nothing runs any more;
+//            {done: true, false or "incomplete", ended: message or null, code} after {run} and {line}
+const { createHeed } = require("./runtime.js");
+const preparation = require("./session.lua");
+
+const MOST_TEXT = 5e5;      // characters that a run may print
+const MOST_ERRORS = 1e5;    // characters that it may write to stderr
+const MOST_PICTURES = 200;  // pictures that a run may show
+const MOST_SEQUENCE = 8e6;  // characters of one picture
+const TYPES = { svg: "image/svg+xml", html: "text/html", png: "image/png" };
+
+let heed, given, shown = new Map(), printed = 0, pictures = 0, errors = 0, held = "", looked = 0;
+
+// file: whether it is one, which replaces what was shown of the same name
+function showPicture(name, ending, data, file) {
+  pictures++;
+  if (pictures <= MOST_PICTURES) postMessage({ picture: { name, type: TYPES[ending], data, file } });
+  if (pictures === MOST_PICTURES + 1) error(`heed: this run shows more than ${MOST_PICTURES} charts; the others are left out\n`);
+}
+
+function error(text) {
+  errors += text.length;
+  if (errors <= MOST_ERRORS) postMessage({ err: text });
+  else if (errors - text.length <= MOST_ERRORS) postMessage({ flood: 0 });
+}
+
+// Text is posted; pictures within it ("\x1b]svg;title;…\x07") are shown at their place. What may be the beginning of
+// one is held until its end comes. Returns false when the run has printed too much.
+function print(text) {
+  text = held + text;
+  held = "";
+  for (;;) {
+    const begin = text.indexOf("\x1b]"), end = begin < 0 ? -1 : text.indexOf("\x07", begin);
+    if (begin < 0) break;
+    post(text.slice(0, begin));
+    if (end < 0) {
+      held = text.length - begin < MOST_SEQUENCE ? text.slice(begin) : "";
+      text = "";
+      break;
+    }
+    const picture = /^(svg|html);([^;]*);([^]*)$/.exec(text.slice(begin + 2, end));
+    if (picture) showPicture(picture[2] || "chart", picture[1], picture[3], false);
+    else post(text.slice(begin, end + 1));
+    text = text.slice(end + 1);
+  }
+  post(text);
+  if (Date.now() - looked > 500 && text.endsWith("\n")) showFiles();
+  return printed <= MOST_TEXT;
+}
+
+function post(text) {
+  if (text === "" || printed > MOST_TEXT) return;
+  printed += text.length;
+  postMessage({ out: text });
+  if (printed > MOST_TEXT) postMessage({ flood: 3000 });
+}
+
+const isSame = (a, b) => a && a.length === b.length && a.every((byte, i) => byte === b[i]);
+
+// Charts and pages that were written since the last look are shown; all files of scripts are listed.
+function showFiles() {
+  looked = Date.now();
+  const list = [];
+  for (const name of heed.files.names()) {
+    if (given.has(name)) continue;
+    const data = heed.files.read(name), ending = /\.(svg|png|html)$/i.exec(name);
+    list.push({ name, size: data.length });
+    if (!ending || data.length === 0 || isSame(shown.get(name), data)) continue;
+    shown.set(name, data);
+    const kind = ending[1].toLowerCase();
+    showPicture(name, kind, kind === "html" ? new TextDecoder().decode(data) : data, true);
+  }
+  postMessage({ files: list });
+}
+
+async function start({ module, files }) {
+  given = new Set(Object.keys(files));
+  heed = await createHeed(module, { print, error, files });
+  if (!heed.run(preparation, "=playground")) throw new Error("heed did not start");
+}
+
+function work(run) {
+  printed = pictures = errors = 0;
+  held = "";
+  const done = run();
+  showFiles();
+  postMessage({ done, ended: heed.ended, code: heed.exitCode });
+}
+
+// The locals of the script are kept for the lines that follow.
+function runScript(text, name, parameters) {
+  const list = parameters.map((parameter) => ", " + JSON.stringify(parameter)).join("");
+  heed.run(`arg = { [0] = ${JSON.stringify(name)}${list} }`, "=playground");
+  return heed.call(text, "@" + name, true);
+}
+
+let before = Promise.resolve();
+onmessage = ({ data }) => {
+  before = before.then(async () => {
+    if (data.start) await start(data.start);
+    else if (data.run !== undefined) work(() => runScript(data.run, data.name, data.parameters));
+    else if (data.line !== undefined) work(() => heed.call(data.line, "=stdin"));
+    else postMessage({ file: data.read, data: heed.files.read(data.read) });
+  }).catch((problem) => postMessage({ failed: problem.message }));
+};
