@@ -4,6 +4,8 @@
 ---@class heed.nn
 local nn = {}
 
+-- ---- Attention modules ----
+
 ---@class heed.SelfAttentionOptions
 ---@field d_in integer
 ---@field d_out integer

@@ -40,6 +40,8 @@ local Tensor = {}
 ---@field present_key heed.Tensor [..., hkv, P + S, d]: past and new keys; without past keys a view of k
 ---@field present_value heed.Tensor [..., hkv, P + S, dv]: past and new values; without past values a view of v
 
+-- ---- Attention ----
+
 ---Scaled dot-product attention, softmax(scale · q kᵀ + mask) v, where x is q [..., hq, L, d]. hq must be a multiple of
 ---hkv; query head i uses key head ceil(i · hkv / hq). A query that sees no key gives zeros. Hidden keys and values never
 ---affect the result, even if they are nan. q is float32; k and v may also be bfloat16 or float16.
@@ -50,6 +52,8 @@ local Tensor = {}
 ---@return heed.AttentionTaps? taps with need_weights
 ---@nodiscard
 function Tensor:scaled_dot_product_attention(k, v, options) end
+
+-- ---- Linear attention ----
 
 ---@class heed.LinearAttentionOptions
 ---@field rule? "linear"|"gated"|"delta"|"gated_delta" by default the one that takes what is given of decay and beta
@@ -82,6 +86,8 @@ function Tensor:linear_attention(k, v, options) end
 ---@return heed.Tensor state [b, channels, k - 1]: the last tokens
 ---@nodiscard
 function Tensor:causal_conv(weight, options) end
+
+-- ---- Attention ----
 
 ---@class heed.AttentionPartialOptions
 ---@field attn_mask? heed.Tensor as in heed.AttentionOptions, for the keys of the part

@@ -5,6 +5,8 @@
 ---@class heed.nn
 local nn = {}
 
+-- ---- Layers ----
+
 ---@class heed.LinearOptions
 ---@field d_in integer or in_features
 ---@field d_out integer or out_features
@@ -64,6 +66,8 @@ function nn.Dropout(p) end
 ---@nodiscard
 function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 
+-- ---- Normalization ----
+
 ---@class heed.RMSNormOptions
 ---@field normalized_shape integer|integer[] the sizes of the last dimensions, over which to normalize
 ---@field eps? number
@@ -107,6 +111,8 @@ function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 ---@return heed.RMSNorm
 ---@nodiscard
 function nn.RMSNorm(normalized_shape, eps, elementwise_affine) end
+
+-- ---- Activations ----
 
 ---@class heed.GELU: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor

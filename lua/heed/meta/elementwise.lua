@@ -10,7 +10,7 @@
 ---@class heed.Elementwise
 local Tensor = {}
 
--- ---- Elementwise ----
+-- ---- Functions ----
 
 ---e^x; float32.
 ---@return heed.Tensor
@@ -173,11 +173,15 @@ Tensor.round_ = Tensor.round
 function Tensor:nan_to_num(nan, posinf, neginf) end
 Tensor.nan_to_num_ = Tensor.nan_to_num
 
+-- ---- Comparisons and logic ----
+
 ---Whether x is 0, elementwise; bool.
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_not() end
 Tensor.logical_not_ = Tensor.logical_not
+
+-- ---- Functions ----
 
 ---The Gaussian error linear unit x · Φ(x), where Φ is the normal distribution function; "tanh" selects the usual
 ---approximation. float32.
@@ -186,6 +190,8 @@ Tensor.logical_not_ = Tensor.logical_not
 ---@nodiscard
 function Tensor:gelu(approximate) end
 Tensor.gelu_ = Tensor.gelu
+
+-- ---- Comparisons and logic ----
 
 ---Whether x is nan, elementwise; bool.
 ---@return heed.Tensor
@@ -196,6 +202,8 @@ function Tensor:isnan() end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:isinf() end
+
+-- ---- Arithmetic ----
 
 ---x + alpha · other.
 ---@param other heed.Operand
@@ -297,6 +305,8 @@ Tensor.maximum_ = Tensor.maximum
 function Tensor:minimum(other) end
 Tensor.minimum_ = Tensor.minimum
 
+-- ---- Comparisons and logic ----
+
 ---x == other, elementwise; bool.
 ---@param other heed.Operand
 ---@return heed.Tensor
@@ -360,6 +370,8 @@ Tensor.logical_or_ = Tensor.logical_or
 function Tensor:logical_xor(other) end
 Tensor.logical_xor_ = Tensor.logical_xor
 
+-- ---- Limits, masks and choices ----
+
 ---x limited to [min, max]; either bound may be omitted. nan stays nan.
 ---@param min? heed.Operand|{ min: heed.Operand?, max: heed.Operand? }
 ---@param max? heed.Operand
@@ -400,6 +412,8 @@ Tensor.tril_ = Tensor.tril
 ---@nodiscard
 function Tensor:triu(diagonal) end
 Tensor.triu_ = Tensor.triu
+
+-- ---- Comparisons and logic ----
 
 ---Whether x and other have the same shape and equal elements. nan equals nothing.
 ---@param other heed.Tensor

@@ -92,11 +92,13 @@ function F.embedding(input, weight, padding_idx) end
 ---@class heed.InplaceOption
 ---@field inplace? boolean whether to write the result into input; false by default
 
+---max(input, 0).
 ---@param input heed.Tensor
 ---@param inplace? boolean|heed.InplaceOption
 ---@return heed.Tensor
 function F.relu(input, inplace) end
 
+---input · sigmoid(input), SiLU, also called swish.
 ---@param input heed.Tensor
 ---@param inplace? boolean|heed.InplaceOption
 ---@return heed.Tensor
@@ -142,8 +144,8 @@ function F.glu(input, dim) end
 ---Layer normalization over the last dimensions, whose sizes are normalized_shape.
 ---@param input heed.Tensor
 ---@param normalized_shape integer|integer[]
----@param weight? heed.Tensor|heed.NormOptions of normalized_shape
----@param bias? heed.Tensor|heed.NormOptions
+---@param weight? heed.Tensor|heed.AffineOptions of normalized_shape
+---@param bias? heed.Tensor|heed.AffineOptions
 ---@param eps? number 1e-5 by default
 ---@return heed.Tensor
 ---@nodiscard
@@ -152,7 +154,7 @@ function F.layer_norm(input, normalized_shape, weight, bias, eps) end
 ---Root mean square normalization over the last dimensions, whose sizes are normalized_shape.
 ---@param input heed.Tensor
 ---@param normalized_shape integer|integer[]
----@param weight? heed.Tensor|heed.NormOptions of normalized_shape
+---@param weight? heed.Tensor|heed.AffineOptions of normalized_shape
 ---@param eps? number 2^-23 by default
 ---@return heed.Tensor
 ---@nodiscard

@@ -143,12 +143,16 @@ function heed.full(shape, value, options) end
 ---@nodiscard
 function heed.eye(n, m, options) end
 
+-- ---- Attention ----
+
 ---The ALiBi slopes (attention with linear biases) of num_heads heads: 2^(-8 i / h) for head i of h, if h is a power of
 ---two; otherwise interpolated as in the ALiBi paper.
 ---@param num_heads integer
 ---@return heed.Tensor slopes float32 [num_heads]
 ---@nodiscard
 function heed.alibi_slopes(num_heads) end
+
+-- ---- Making tensors ----
 
 ---The values first, first + step, …, up to and including last, as in a Lua `for`. Shape [count].
 ---@param first number
@@ -204,6 +208,8 @@ function heed.logspace(start, stop, steps, base, options) end
 ---@nodiscard
 function heed.from_string(bytes, dtype, ...) end
 
+-- ---- Kinds of values ----
+
 ---Whether a value is a tensor; parameters are tensors.
 ---@param value any
 ---@return boolean
@@ -216,6 +222,8 @@ function heed.is_tensor(value) end
 ---@nodiscard
 function heed.Size(...) end
 
+-- ---- Attention ----
+
 ---Joins results of `heed.attention_partial` over disjoint keys: the attention over all of these keys, and its
 ---statistics, which can be merged again.
 ---@param outs heed.Tensor[] [..., L, dv], of one shape; at least one
@@ -224,6 +232,8 @@ function heed.Size(...) end
 ---@return heed.Tensor stats [..., L, 2]
 ---@nodiscard
 function heed.attention_merge(outs, stats) end
+
+-- ---- Joining ----
 
 ---Concatenates tensors along dimension `dim`. All other sizes must be equal.
 ---@param tensors heed.Tensor[] at least one
@@ -273,7 +283,10 @@ function heed.column_stack(...) end
 ---@nodiscard
 function heed.meshgrid(...) end
 
----The matrix with the given matrices along its diagonal and 0 elsewhere; numbers and rows [n] count as matrices of one row.
+-- ---- Making tensors ----
+
+---The matrix with the given matrices along its diagonal and 0 elsewhere. Tensors without dimensions and rows [n] count as
+---matrices of one row.
 ---@param ... heed.Tensor|heed.Tensor[]
 ---@return heed.Tensor
 ---@nodiscard
@@ -294,6 +307,8 @@ function heed.tril_indices(row, col, offset) end
 ---@return heed.Tensor indices int64 [2, count]
 ---@nodiscard
 function heed.triu_indices(row, col, offset) end
+
+-- ---- Products ----
 
 ---Sums of products by Einstein's convention: heed.einsum("bhid,bhjd->bhij", q, k). Each letter is a dimension, "..." any
 ---number of them that broadcast; what the output lacks is summed over, and a letter twice in one operand means its

@@ -1,13 +1,6 @@
 ---@meta _
 -- Hooks of modules, points of models, and the activations of a forward pass.
 
----What registering a hook returns.
----@class heed.Handle
-local Handle = {}
-
----Removes the hook; does nothing the second time. The end of a `local handle <close>` (Lua 5.4) does it, too.
-function Handle:remove() end
-
 ---What a hook at a point receives second.
 ---@class heed.HookPoint
 ---@field name string such as "blocks.0.attn.hook_pattern"

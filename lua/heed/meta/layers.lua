@@ -8,6 +8,8 @@ local nn = {}
 ---@class heed.nn.utils
 local utils = {}
 
+-- ---- Parameters ----
+
 ---All elements of the parameters, in order, as one tensor [n].
 ---@param parameters heed.Tensor[]|heed.TensorList such as m:parameters()
 ---@return heed.Tensor

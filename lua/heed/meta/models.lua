@@ -40,13 +40,13 @@ function WordPiece:encode(text, options) end
 ---@nodiscard
 function WordPiece:tokenize(text) end
 
----@class heed.DecodeOptions
+---@class heed.WordPieceDecodeOptions
 ---@field skip_special_tokens? boolean omit [CLS], [SEP] and the other special tokens; false by default
 ---@field clean_up_tokenization_spaces? boolean "isn't" instead of "isn ' t"; false by default
 
 ---The text of a list of ids or of an int64 tensor [n]. An id outside the vocabulary raises an error.
 ---@param ids integer[]|heed.Tensor
----@param options? heed.DecodeOptions
+---@param options? heed.WordPieceDecodeOptions
 ---@return string
 ---@nodiscard
 function WordPiece:decode(ids, options) end

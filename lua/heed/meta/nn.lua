@@ -10,6 +10,8 @@
 ---@field utils heed.nn.utils
 local nn = {}
 
+-- ---- Parameters ----
+
 ---A parameter that shares the elements of `data`. Assigned to a field of a module, it becomes one of its parameters.
 ---@param data heed.Tensor float32
 ---@return heed.Tensor
@@ -151,7 +153,7 @@ function Module:iter() end
 ---@nodiscard
 function Module:state_dict() end
 
----@class heed.LoadOptions
+---@class heed.LoadStateOptions
 ---@field strict? boolean whether missing and unexpected names are errors; true by default
 ---@field assign? boolean use the tensors themselves instead of copying them; false by default
 
@@ -164,8 +166,8 @@ function Module:state_dict() end
 ---`causal_mask`, as PyTorch code often has them, are ignored. With assign, the module uses the tensors themselves;
 ---bfloat16 and float16 are then kept for the weights of Linear and Embedding, and converted to float32 elsewhere.
 ---@param state heed.StateDict|table<string, heed.Tensor>
----@param strict? boolean|heed.LoadOptions
----@param assign? boolean|heed.LoadOptions
+---@param strict? boolean|heed.LoadStateOptions
+---@param assign? boolean|heed.LoadStateOptions
 ---@return heed.LoadResult
 function Module:load_state_dict(state, strict, assign) end
 

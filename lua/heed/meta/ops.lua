@@ -172,6 +172,8 @@ function Tensor:median(dim, keepdim) end
 ---@nodiscard
 function Tensor:quantile(q, dim, keepdim, interpolation) end
 
+-- ---- Comparisons and logic ----
+
 ---Whether |x - other| <= atol + rtol · |other|, elementwise; bool. Equal elements are close, nan only with equal_nan.
 ---@param other heed.Operand
 ---@param rtol? number|{ rtol: number?, atol: number?, equal_nan: boolean? } 1e-5 by default
@@ -245,21 +247,21 @@ function Tensor:sort(dim, descending, stable) end
 ---@nodiscard
 function Tensor:argsort(dim, descending, stable) end
 
----@class heed.NormOptions
+---@class heed.AffineOptions
 ---@field weight? heed.Tensor [d]
 ---@field bias? heed.Tensor [d]
 ---@field eps? number
 
 ---Layer normalization over the last dimension: (x - mean) / √(var + eps) · weight + bias, for x [..., d].
----@param weight? heed.Tensor|heed.NormOptions [d]; 1 by default
----@param bias? heed.Tensor|heed.NormOptions [d]; 0 by default
+---@param weight? heed.Tensor|heed.AffineOptions [d]; 1 by default
+---@param bias? heed.Tensor|heed.AffineOptions [d]; 0 by default
 ---@param eps? number 1e-5 by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:layer_norm(weight, bias, eps) end
 
 ---Root mean square normalization over the last dimension: x / √(mean(x²) + eps) · weight, for x [..., d].
----@param weight? heed.Tensor|heed.NormOptions [d]; 1 by default
+---@param weight? heed.Tensor|heed.AffineOptions [d]; 1 by default
 ---@param eps? number 2^-23 by default, as in PyTorch
 ---@return heed.Tensor
 ---@nodiscard

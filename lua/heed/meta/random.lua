@@ -13,6 +13,8 @@ local Tensor = {}
 ---The stream of a generator: "mt19937", that of PyTorch on a CPU, or "philox", that of PyTorch on a GPU.
 ---@alias heed.GeneratorKind "mt19937"|"philox"
 
+-- ---- Generators ----
+
 ---A random number generator.
 ---@class heed.Generator
 local Generator = {}
@@ -76,6 +78,8 @@ function Generator:get_state() end
 ---@return heed.Generator self
 function Generator:set_state(state) end
 
+-- ---- Seeds ----
+
 ---Restarts the default generator with a seed.
 ---@param seed integer
 ---@param kind? heed.GeneratorKind|{ kind: heed.GeneratorKind? } by default it keeps its kind
@@ -85,6 +89,8 @@ function heed.manual_seed(seed, kind) end
 ---heed's default is "native".
 ---@param stream "native"|"mkl"
 function heed.set_dropout_stream(stream) end
+
+-- ---- Random numbers ----
 
 ---@class heed.GeneratorOption
 ---@field generator? heed.Generator

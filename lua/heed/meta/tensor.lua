@@ -71,6 +71,8 @@ function Size:numel() end
 ---@class heed.Contents
 local Tensor = {}
 
+-- ---- Shape and storage ----
+
 ---The shape, or the size of one dimension.
 ---@overload fun(self: heed.Tensor): heed.Size
 ---@param dim integer
@@ -105,6 +107,8 @@ function Tensor:element_size() end
 ---@nodiscard
 function Tensor:dim() end
 
+-- ---- Elements ----
+
 ---The value of a tensor with exactly one element; an error for any other number of elements.
 ---@return number|boolean
 ---@nodiscard
@@ -115,14 +119,20 @@ function Tensor:item() end
 ---@nodiscard
 function Tensor:tolist() end
 
+-- ---- Shape and storage ----
+
 ---Whether the elements are stored in row-major order without gaps.
 ---@return boolean
 ---@nodiscard
 function Tensor:is_contiguous() end
 
+-- ---- Elements ----
+
 ---`for i, row in x:iter() do`: iterates over the rows as views, or over the numbers if x has one dimension.
 ---@return fun(): integer, any
 function Tensor:iter() end
+
+-- ---- Dtypes ----
 
 ---Converts to the dtype of another tensor.
 ---@param other heed.Tensor
@@ -152,6 +162,8 @@ function Tensor:long() end
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:bool() end
+
+-- ---- Copying and writing ----
 
 ---A copy in row-major order.
 ---@return heed.Tensor
@@ -190,6 +202,8 @@ function Tensor:release() end
 ---@return boolean
 ---@nodiscard
 function Tensor:is_released() end
+
+-- ---- New tensors like another ----
 
 ---A tensor filled with 0, of x's shape, and of its dtype unless one is given. As with all functions …_like, and as in
 ---PyTorch, the dimensions have the same order in memory as those of x.
