@@ -178,8 +178,9 @@ local function write_subject(page)
   local guides = {}
   for i, guide in ipairs(page.guides) do guides[i] = ("[%s](../%s.md)"):format(guide.title, guide.file) end
   add(lines, "", (#guides > 1 and "Guides: " or "Guide: ") .. table.concat(guides, ", ") .. ".")
+  local level = #page.groups > 1 and "###" or "##" -- a single group needs no heading
   for i, group in ipairs(page.groups) do
-    add(lines, "", "## " .. group[1])
+    if #page.groups > 1 then add(lines, "", "## " .. group[1]) end
     local owner = annotations.class(group[2])
     if owner and not group[2]:find "^heed%.%u" and not entries.of_tensor[group[2]] and #owner.doc > 0 then
       add(lines, "")
@@ -187,13 +188,13 @@ local function write_subject(page)
     end
     for _, item in ipairs(page.shown[i]) do
       if item.class then
-        add(lines, "", "### " .. heading_of(item.class))
+        add(lines, "", level .. " " .. heading_of(item.class))
         render.class(lines, item.class)
         if object_of(item.class) then render.class(lines, object_of(item.class)) end
         render.example(lines, heading_of(item.class))
         shown_classes[heading_of(item.class)] = true
       else
-        render.entry(lines, item.entry, entries.made_by(item.entry))
+        render.entry(lines, item.entry, entries.made_by(item.entry), level)
       end
     end
   end
@@ -266,7 +267,7 @@ local function write_index(c_names)
   local lines = { "# Reference", "",
     "Every function, by subject and [by name](#all-names). `x` is a tensor, `nn` is `heed.nn`, `F` is "
       .. "`heed.nn.functional`; methods of tensors are functions of `heed`, too: `heed.sum(x)` is `x:sum()`. Examples "
-      .. "begin with", "", "```lua", (runner.SETUP:gsub("; ", "\n")), "```", "", "| | |", "| --- | --- |" }
+      .. "begin with", "", "```lua", (runner.SETUP:gsub("; ", "\n")), "```", "", "| page | about |", "| --- | --- |" }
   local function row(file, title, about)
     add(lines, ("| [%s](%s.md) | %s |"):format(title, file, about:gsub("|", "\\|")))
   end

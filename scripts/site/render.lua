@@ -128,7 +128,7 @@ end
 render.rows_of = rows_of
 
 local function table_of(page, rows, heading)
-  add(page, "", ("| %s | type | |"):format(heading), "| --- | --- | --- |")
+  add(page, "", ("| %s | type | meaning |"):format(heading), "| --- | --- | --- |")
   for _, row in ipairs(rows) do
     local kind = types.markdown(row.type, row.positional):gsub("|", "\\|")
     if kind == "table of options" then kind = "table" end
@@ -221,10 +221,10 @@ function render.class(page, name)
   fields_of(page, name)
 end
 
---- One entry, under a heading of the third level. `class` is what it makes, if that is described here.
-function render.entry(page, entry, class)
+--- One entry, under a heading of that level ("##"). `class` is what it makes, if that is described here.
+function render.entry(page, entry, class, level)
   local record = entry.record
-  add(page, "", "### " .. types.escape(entry.name), "", signatures(entry))
+  add(page, "", level .. " " .. types.escape(entry.name), "", signatures(entry))
   if #record.doc > 0 then
     add(page, "")
     add(page, table.unpack(render.prose(record.doc)))

@@ -20,7 +20,7 @@ local Tensor = {}
 ---@field scale? number a factor of the scores; 1 / √d by default
 ---@field enable_gqa? boolean false raises an error if hq and hkv differ; grouped-query attention is always available
 ---@field generator? heed.Generator draws the dropout mask
----@field window? heed.Window
+---@field window? heed.Window unbounded by default
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
 ---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; not together with past keys
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
@@ -96,7 +96,7 @@ function Tensor:causal_conv(weight, options) end
 ---@field scale? number a factor of the scores; 1 / √d by default
 ---@field enable_gqa? boolean false raises an error if hq and hkv differ
 ---@field generator? heed.Generator draws the dropout mask
----@field window? heed.Window
+---@field window? heed.Window unbounded by default
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
 ---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; they do not move the queries
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k

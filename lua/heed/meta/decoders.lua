@@ -83,9 +83,8 @@
 ---@field attn_mask? heed.Tensor|heed.Mask as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
 ---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding, which costs nothing and has logits of 0; not together with a cache
----@field lengths? heed.Indices [b]: ids [total] are those of b texts, one after another; not together with padding and a cache
+---@field lengths? heed.Indices [b]: ids [total] are those of b texts, one after another, and so are the logits; with a cache, the new ids of each of its items. Not together with padding
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
----@field lengths? heed.Indices with a cache, whose items may differ: the ids of each item, and ids are [total], those of all items one after the other; so are the logits
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
 ---The base class of GPT2, Llama and the other decoders.
@@ -112,7 +111,7 @@ function Decoder:forward(ids, options) end
 function Decoder:new_cache(options) end
 
 ---The cache that cache:save wrote, so that a conversation goes on after a restart without computing its tokens again.
----@param path string
+---@param path string of the file
 ---@return heed.ModelCache? cache
 ---@return string? problem
 ---@nodiscard
@@ -149,7 +148,7 @@ function Decoder:generate(ids, options) end
 ---Generates in slices of time, for programs that must not wait. Reads and checks the arguments; the model runs in the
 ---slices. Until the end only the steps may use the cache: a slice after another use raises an error. The tokens are those
 ---of `generate`.
----@param ids heed.Indices|heed.Indices[]
+---@param ids heed.Indices|heed.Indices[] as for generate
 ---@param options? heed.GenerateStepsOptions
 ---@return heed.ModelSteps steps
 ---@nodiscard
@@ -166,7 +165,7 @@ function Decoder:generate_steps(ids, options) end
 local ModelSteps = {}
 
 ---Runs one slice. It ends within long products and attention, and else between two operations.
----@param ms? number
+---@param ms? number milliseconds; by default those of the options
 ---@return boolean complete
 function ModelSteps:advance(ms) end
 
@@ -203,7 +202,7 @@ function ModelCache:truncate(n) end
 function ModelCache:reorder(indices) end
 
 ---Saves the caches of all layers in one .safetensors file, for load_cache of the same model.
----@param path string
+---@param path string where to; its ending chooses the format
 ---@return true? saved
 ---@return string? problem
 function ModelCache:save(path) end

@@ -105,7 +105,7 @@ function Encoder:encode(texts, options) end
 ---@field ms? number milliseconds of a slice; 2 by default
 
 ---The same in slices of time, one text at a time: steps:advance(ms) in each frame, then steps.result.
----@param texts string[]
+---@param texts string[] valid UTF-8
 ---@param options? heed.SentenceStepsOptions
 ---@return heed.ModelSteps steps
 ---@nodiscard
@@ -116,7 +116,7 @@ function Encoder:encode_steps(texts, options) end
 
 ---The scores of pairs of texts by a cross-encoder, or of texts. The longer text of a pair is truncated first. By default
 ---the activation is that of config.json; without one it is sigmoid for one label and none for several. Not recorded.
----@param pairs heed.TextOrPair[]
+---@param pairs heed.TextOrPair[] pairs or texts
 ---@param options? { activation: ("none"|"sigmoid"|"softmax"|"tanh")? }
 ---@return heed.Tensor [n], or [n, labels] for several labels
 ---@nodiscard
@@ -132,7 +132,7 @@ function Encoder:score(pairs, options) end
 ---"multi_label_classification", none if it is "regression", otherwise softmax
 
 ---The best label of each text or pair of texts; with top_k, a list of the best. Not recorded.
----@param texts heed.TextOrPair[]
+---@param texts heed.TextOrPair[] texts or pairs
 ---@param options? heed.ClassifyOptions
 ---@return heed.Label[]|heed.Label[][]
 ---@nodiscard

@@ -19,14 +19,14 @@
 local ActivationCache = {}
 
 ---The activation whose name ends in `name`: cache:get("pattern", 1) is cache["blocks.0.attn.hook_pattern"].
----@param name string
+---@param name string the end of a name
 ---@param layer? integer from 1
 ---@return heed.Tensor
 ---@nodiscard
 function ActivationCache:get(name, layer) end
 
 ---The activations of all layers whose name ends in `name`, [layers, …].
----@param name string
+---@param name string the end of a name
 ---@return heed.Tensor
 ---@nodiscard
 function ActivationCache:stack(name) end

@@ -44,14 +44,14 @@ local Inspected = {}
 
 ---How a weight came about, with all options of the forward pass; without `key`, the query's whole row. Cache and
 ---generator stay as they are. tostring gives a small table.
----@param x heed.Tensor
+---@param x heed.Tensor the input of the forward pass
 ---@param options? heed.ExplainOptions
 ---@return heed.Explanation|heed.ExplainedRow
 ---@nodiscard
 function Inspected:explain(x, options) end
 
 ---Warnings about m(x, options) before it runs, each with the fix; empty where all is well.
----@param x heed.Tensor
+---@param x heed.Tensor the input of the forward pass
 ---@param options? heed.ForwardOptions
 ---@return string[]
 ---@nodiscard
@@ -74,7 +74,7 @@ function Inspected:check(x, options) end
 ---Compares m(x, options) with the same pass by plain loops in double precision, from x and the stored weights: y, what
 ---each head gives to out_proj, and the weights. Parts written in Lua are taken as they are. In evaluation mode, without
 ---a cache and hooks. Slow: a second for about 75 million multiplications.
----@param x heed.Tensor
+---@param x heed.Tensor the input of the forward pass
 ---@param options? heed.VerifyOptions
 ---@return heed.Verification
 ---@nodiscard

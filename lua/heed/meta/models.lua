@@ -45,7 +45,7 @@ function WordPiece:tokenize(text) end
 ---@field clean_up_tokenization_spaces? boolean "isn't" instead of "isn ' t"; false by default
 
 ---The text of a list of ids or of an int64 tensor [n]. An id outside the vocabulary raises an error.
----@param ids integer[]|heed.Tensor
+---@param ids integer[]|heed.Tensor from 1
 ---@param options? heed.WordPieceDecodeOptions
 ---@return string
 ---@nodiscard

@@ -75,14 +75,14 @@ local Tensor = {}
 
 ---The shape, or the size of one dimension.
 ---@overload fun(self: heed.Tensor): heed.Size
----@param dim integer
+---@param dim integer negative ones count from the last
 ---@return integer
 ---@nodiscard
 function Tensor:size(dim) end
 
 ---The stride of each dimension, or of one: the distance between neighbouring elements, counted in elements.
 ---@overload fun(self: heed.Tensor): integer[]
----@param dim integer
+---@param dim integer negative ones count from the last
 ---@return integer
 ---@nodiscard
 function Tensor:stride(dim) end
@@ -135,7 +135,7 @@ function Tensor:iter() end
 -- ---- Dtypes ----
 
 ---Converts to the dtype of another tensor.
----@param other heed.Tensor
+---@param other heed.Tensor a tensor of the new dtype
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:type_as(other) end
@@ -143,7 +143,7 @@ function Tensor:type_as(other) end
 ---Converts to another dtype, or to that of another tensor. If x has that dtype already, the result shares its elements. Conversion to int64 and int8
 ---truncates towards 0, clamps to the range and turns nan into 0; to bool, everything but 0 is true; to bfloat16 and
 ---float16, values are rounded to nearest, ties to even.
----@param dtype heed.DType|heed.Tensor|{ dtype: heed.DType }
+---@param dtype heed.DType|heed.Tensor|{ dtype: heed.DType } the new one
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:to(dtype) end
@@ -176,12 +176,12 @@ function Tensor:clone() end
 function Tensor:contiguous() end
 
 ---Writes `src` into x, broadcast to its shape and converted to its dtype.
----@param src heed.Operand
+---@param src heed.Operand what to write
 ---@return heed.Tensor self
 function Tensor:copy_(src) end
 
 ---Sets all elements to `value`.
----@param value number|boolean
+---@param value number|boolean that of every element
 ---@return heed.Tensor self
 function Tensor:fill_(value) end
 
@@ -225,40 +225,40 @@ function Tensor:ones_like(options) end
 function Tensor:empty_like(options) end
 
 ---A tensor filled with `value`, of x's shape.
----@param value number|boolean
+---@param value number|boolean that of every element
 ---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:full_like(value, options) end
 
 ---A tensor filled with 0, of another shape, and of x's dtype unless one is given: x:new_zeros(2, 3).
----@param ... integer|integer[]|heed.MakerOptions
+---@param ... integer|integer[]|heed.MakerOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_zeros(...) end
 
 ---A tensor filled with 1, of another shape.
----@param ... integer|integer[]|heed.MakerOptions
+---@param ... integer|integer[]|heed.MakerOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_ones(...) end
 
 ---A tensor with unspecified contents, of another shape.
----@param ... integer|integer[]|heed.MakerOptions
+---@param ... integer|integer[]|heed.MakerOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_empty(...) end
 
 ---A tensor filled with `fill_value`, of another shape.
----@param size integer|integer[]
----@param fill_value number|boolean
+---@param size integer|integer[] the sizes
+---@param fill_value number|boolean that of every element
 ---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_full(size, fill_value, options) end
 
 ---Like heed.tensor, with x's dtype unless one is given.
----@param data heed.Nested
+---@param data heed.Nested the values
 ---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard

@@ -9,8 +9,8 @@ local nn = {}
 -- ---- PyTorch's attention ----
 
 ---@class heed.TorchAttentionOptions
----@field embed_dim? integer
----@field num_heads? integer
+---@field embed_dim? integer the size of a token
+---@field num_heads? integer a divisor of embed_dim
 ---@field dropout? number 0 by default
 ---@field bias? boolean true by default
 ---@field add_bias_kv? boolean adds a learned key and value, bias_k and bias_v; false by default
@@ -52,8 +52,8 @@ local nn = {}
 
 ---PyTorch's attention module, with its parameters and state dict; it computes with heed's fused attention. (For the
 ---module of the notebooks, and for caches, windows or grouped queries, see MultiHeadAttention, with a capital H.)
----@param embed_dim integer|heed.TorchAttentionOptions
----@param num_heads? integer|heed.TorchAttentionOptions
+---@param embed_dim integer|heed.TorchAttentionOptions the size of a token
+---@param num_heads? integer|heed.TorchAttentionOptions a divisor of embed_dim
 ---@param dropout? number|heed.TorchAttentionOptions
 ---@param bias? boolean
 ---@param add_bias_kv? boolean
@@ -68,8 +68,8 @@ function nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv,
 -- ---- Transformers ----
 
 ---@class heed.TransformerLayerOptions
----@field d_model? integer
----@field nhead? integer
+---@field d_model? integer the size of a token
+---@field nhead? integer heads of attention
 ---@field dim_feedforward? integer 2048 by default
 ---@field dropout? number 0.1 by default
 ---@field activation? "relu"|"gelu"|heed.Module|fun(x: heed.Tensor): heed.Tensor "relu" by default
@@ -99,8 +99,8 @@ function nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv,
 ---@overload fun(src: heed.Tensor, options?: heed.EncoderLayerForward): heed.Tensor
 
 ---A layer of an encoder: self-attention and a feed-forward part, each with a residual connection and a norm.
----@param d_model integer|heed.TransformerLayerOptions
----@param nhead? integer
+---@param d_model integer|heed.TransformerLayerOptions the size of a token
+---@param nhead? integer heads of attention
 ---@param dim_feedforward? integer|heed.TransformerLayerOptions
 ---@param dropout? number|heed.TransformerLayerOptions
 ---@param activation? string|function|heed.Module
@@ -126,8 +126,8 @@ function nn.TransformerEncoderLayer(d_model, nhead, dim_feedforward, dropout, ac
 ---@overload fun(src: heed.Tensor, options?: heed.EncoderForward): heed.Tensor
 
 ---num_layers copies of a layer, one after another. The result at padding is unspecified.
----@param encoder_layer heed.Module
----@param num_layers integer
+---@param encoder_layer heed.Module the layer to copy
+---@param num_layers integer how many copies
 ---@param norm? heed.Module|{ norm: heed.Module } applied to the result
 ---@param enable_nested_tensor? boolean ignored
 ---@param mask_check? boolean ignored
@@ -162,8 +162,8 @@ function nn.TransformerEncoder(encoder_layer, num_layers, norm, enable_nested_te
 
 ---A layer of a decoder: self-attention, attention to the encoder's result, and a feed-forward part. Pass tgt_mask or
 ---tgt_is_causal for causal attention, which is not the default.
----@param d_model integer|heed.TransformerLayerOptions
----@param nhead? integer
+---@param d_model integer|heed.TransformerLayerOptions the size of a token
+---@param nhead? integer heads of attention
 ---@param dim_feedforward? integer|heed.TransformerLayerOptions
 ---@param dropout? number|heed.TransformerLayerOptions
 ---@param activation? string|function|heed.Module
@@ -183,8 +183,8 @@ function nn.TransformerDecoderLayer(d_model, nhead, dim_feedforward, dropout, ac
 ---@overload fun(tgt: heed.Tensor, memory: heed.Tensor, options?: heed.DecoderForward): heed.Tensor
 
 ---num_layers copies of a layer, one after another.
----@param decoder_layer heed.Module
----@param num_layers integer
+---@param decoder_layer heed.Module the layer to copy
+---@param num_layers integer how many copies
 ---@param norm? heed.Module|{ norm: heed.Module } applied to the result
 ---@return heed.TransformerDecoder
 ---@nodiscard
@@ -214,7 +214,7 @@ function nn.TransformerDecoder(decoder_layer, num_layers, norm) end
 local Transformer = {}
 
 ---A causal mask to add to the scores [sz, sz]: 0, and -inf above the diagonal.
----@param sz integer
+---@param sz integer the number of tokens
 ---@return heed.Tensor
 ---@nodiscard
 function Transformer.generate_square_subsequent_mask(sz) end
