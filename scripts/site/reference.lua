@@ -33,11 +33,12 @@ local entries = part("entries", top)
 local annotations = entries.annotations
 local subjects = part "subjects"
 local links = {} -- by the name of a class or an alias
+local names = {} -- how a name may be written → its place
 local used = {} -- the types to which a page links
 local types = part("types", annotations, function(name)
   used[name] = true
   return links[name]
-end)
+end, function(name) return names[name] ~= nil end)
 local runner = part("examples", top)
 local render = part("render", top, annotations, types, runner)
 local header = part("header", top, render)
@@ -131,11 +132,11 @@ end
 
 -- Stops with a message that lists the names for which `is_wrong` is true.
 local function refuse(message, list, is_wrong)
-  local names = {}
+  local wrong = {}
   for _, each in ipairs(list) do
-    if is_wrong(each) then names[#names + 1] = each.name or each end
+    if is_wrong(each) then wrong[#wrong + 1] = each.name or each end
   end
-  if #names > 0 then error(message .. table.concat(names, ", "), 0) end
+  if #wrong > 0 then error(message .. table.concat(wrong, ", "), 0) end
 end
 
 refuse("scripts/site/subjects.lua has no page for ", all, function(entry) return not entry.page end)
@@ -158,6 +159,45 @@ end
 table.sort(named_types)
 for _, name in ipairs(named_types) do links[name] = "types.md#" .. anchor(name:match "[%w_]+$") end
 
+-- ---- How a name may be written ------------------------------------------------------------------
+
+local function name_of_class(class) return class:match "[%w_]+$" end
+
+local function register(name, target)
+  if name then names[name] = names[name] or target end
+end
+
+local function register_entry(entry)
+  local target = ("%s.md#%s"):format(entry.page, anchor(entry.name))
+  local forms = { entry.name }
+  for _, other in ipairs(entry.others) do forms[#forms + 1] = other.name end
+  for _, name in ipairs(forms) do
+    register(name, target)
+    register(name:match "^x:" and name:gsub("^x:", "Tensor:"), target)
+    register(name:match "^nn%." and "heed." .. name, target)
+    register(name:match "^F%." and "heed.nn.functional" .. name:sub(2), target)
+    register(name:match "^F%." and "nn.functional" .. name:sub(2), target)
+    register(name:match "^Module:" and "m:" .. name:match ":(.*)$", target)
+    register(name:match "^MultiHeadAttention:" and "mha:" .. name:match ":(.*)$", target)
+    register(name:match "^heed%.optim%.lr_scheduler%." and name:match "lr_scheduler.*$", target)
+    register(name:match "^heed%.utils%.data%." and name:match "data.*$", target)
+    register(name:match "^dist%." and "heed.distributed" .. name:sub(5), target)
+    register((name:match "^interpret%." or name:match "^plot%.") and "heed." .. name, target)
+    register(name:match "^%u%w*:" and name:match "^%u%w*" ~= "Module" and name:gsub("^%u", string.lower), target)
+  end
+  local function register_in_class(record)
+    register(("%s%s%s"):format(name_of_class(entry.class), record.method and ":" or ".", record.name), target)
+    register(entries.of_tensor[entry.class] and "heed." .. record.name, target)
+  end
+  register_in_class(entry.record)
+  for _, other in ipairs(entry.others) do register_in_class(other.record) end
+  for path, class in pairs(annotations.modules()) do
+    register(class == entry.class and path .. "." .. entry.record.name, target)
+  end
+end
+
+for _, entry in ipairs(all) do register_entry(entry) end
+
 -- ---- Writing ------------------------------------------------------------------------------------
 
 local function write(name, text)
@@ -167,9 +207,6 @@ local function write(name, text)
 end
 
 local function write_page(file, lines) write(file .. ".md", table.concat(lines, "\n") .. "\n") end
-
-local names = {} -- how a name may be written → its place
-local function name_of_class(class) return class:match "[%w_]+$" end
 
 local shown_classes = {} -- by heading
 
@@ -230,39 +267,6 @@ local function write_types()
   write_page("types", lines)
 end
 
-local function register(name, target)
-  if name then names[name] = names[name] or target end
-end
-
-local function register_entry(entry)
-  local target = ("%s.md#%s"):format(entry.page, anchor(entry.name))
-  local forms = { entry.name }
-  for _, other in ipairs(entry.others) do forms[#forms + 1] = other.name end
-  for _, name in ipairs(forms) do
-    register(name, target)
-    register(name:match "^x:" and name:gsub("^x:", "Tensor:"), target)
-    register(name:match "^nn%." and "heed." .. name, target)
-    register(name:match "^F%." and "heed.nn.functional" .. name:sub(2), target)
-    register(name:match "^F%." and "nn.functional" .. name:sub(2), target)
-    register(name:match "^Module:" and "m:" .. name:match ":(.*)$", target)
-    register(name:match "^MultiHeadAttention:" and "mha:" .. name:match ":(.*)$", target)
-    register(name:match "^heed%.optim%.lr_scheduler%." and name:match "lr_scheduler.*$", target)
-    register(name:match "^heed%.utils%.data%." and name:match "data.*$", target)
-    register(name:match "^dist%." and "heed.distributed" .. name:sub(5), target)
-    register((name:match "^interpret%." or name:match "^plot%.") and "heed." .. name, target)
-    register(name:match "^%u%w*:" and name:match "^%u%w*" ~= "Module" and name:gsub("^%u", string.lower), target)
-  end
-  local function register_in_class(record)
-    register(("%s%s%s"):format(name_of_class(entry.class), record.method and ":" or ".", record.name), target)
-    register(entries.of_tensor[entry.class] and "heed." .. record.name, target)
-  end
-  register_in_class(entry.record)
-  for _, other in ipairs(entry.others) do register_in_class(other.record) end
-  for path, class in pairs(annotations.modules()) do
-    register(class == entry.class and path .. "." .. entry.record.name, target)
-  end
-end
-
 local function write_index(c_names)
   local lines = { "# Reference", "",
     "Every function, by subject and [by name](#all-names). `x` is a tensor, `nn` is `heed.nn`, `F` is "
@@ -315,7 +319,6 @@ refuse("scripts/site/examples has examples of what is no function: ", runner.nam
   return not by_name[name] and not shown_classes[name]
 end)
 write_types()
-for _, entry in ipairs(all) do register_entry(entry) end
 for class, link in pairs(links) do
   if class:find "^heed%.%u" then register(HEADINGS[class] or name_of_class(class), link) end
   register(HEADINGS[class] and "heed." .. HEADINGS[class], link)

@@ -224,7 +224,7 @@ end
 --- One entry, under a heading of that level ("##"). `class` is what it makes, if that is described here.
 function render.entry(page, entry, class, level)
   local record = entry.record
-  add(page, "", level .. " " .. types.escape(entry.name), "", signatures(entry))
+  add(page, "", level .. " " .. types.plain(entry.name), "", signatures(entry))
   if #record.doc > 0 then
     add(page, "")
     add(page, table.unpack(render.prose(record.doc)))

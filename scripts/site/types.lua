@@ -1,22 +1,49 @@
 -- Types of the annotations as Markdown, and what a table of options may contain.
-local annotations, link_of = ... -- the parser; a function from the name of a class or an alias to its link, or nil
+-- The parser; a function from the name of a class or an alias to its link, or nil; whether a text is the name of a
+-- function.
+local annotations, link_of, is_name = ...
 
 local types = {}
 
---- Markdown that shows a text as it is, but for code spans and the bullets at the beginnings of its lines.
-function types.escape(text)
+-- Names of functions, and calls of them, as code: the site makes links of these.
+local function with_code(text)
   local parts, at = {}, 1
-  local function plain(piece)
-    piece = piece:gsub("<", "&lt;"):gsub("%*", "\\*"):gsub("%]%(", "]\\(")
-    piece = piece:gsub("([^%w_\\])_", "%1\\_"):gsub("_([^%w_])", "\\_%1")
-    return (piece:gsub("^_", "\\_"):gsub("_$", "\\_"))
+  while true do
+    local first, last = text:find("%f[%w_]%a[%w_]*[.:][%w_.:]*[%w_]", at)
+    if not first then break end
+    local name = text:sub(first, last)
+    if is_name(name) then
+      last = select(2, text:find("^%b()", last + 1)) or select(2, text:find("^ ?%b{}", last + 1)) or last
+      parts[#parts + 1] = text:sub(at, first - 1) .. "`" .. text:sub(first, last) .. "`"
+    else
+      parts[#parts + 1] = text:sub(at, last)
+    end
+    at = last + 1
   end
+  return table.concat(parts) .. text:sub(at)
+end
+
+-- Calls f for what is outside of code spans.
+local function outside_code(text, f)
+  local parts, at = {}, 1
   for before, span, after in text:gmatch "([^`]*)(`[^`]*`)()" do
-    parts[#parts + 1] = plain(before) .. span
+    parts[#parts + 1] = f(before) .. span
     at = after
   end
-  parts[#parts + 1] = plain(text:sub(at))
-  return (table.concat(parts):gsub("^\\%* ", "* "):gsub("^([#+-] ?)", "\\%1"))
+  return table.concat(parts) .. f(text:sub(at))
+end
+
+--- Markdown that shows a text as it is.
+function types.plain(text)
+  text = text:gsub("<", "&lt;"):gsub("%*", "\\*"):gsub("%]%(", "]\\(")
+  text = text:gsub("([^%w_\\])_", "%1\\_"):gsub("_([^%w_])", "\\_%1")
+  return (text:gsub("^_", "\\_"):gsub("_$", "\\_"))
+end
+
+--- The same, but for code spans and the bullets at the beginnings of lines, and with names of functions as code.
+function types.escape(text)
+  text = outside_code(outside_code(text, with_code), types.plain)
+  return (text:gsub("^\\%* ", "* "):gsub("^([#+-] ?)", "\\%1"))
 end
 
 --- The same on one line, for a cell of a table.
