@@ -71,13 +71,16 @@ end
 
 local function run(example)
   local out = {}
-  local function write(...)
-    for i = 1, select("#", ...) do out[#out + 1] = tostring((select(i, ...))) end
+  local function write(...) -- as io.write, which shows 1.0 as 1
+    for i = 1, select("#", ...) do
+      local value = select(i, ...)
+      out[#out + 1] = math.type(value) == "float" and ("%.14g"):format(value) or tostring(value)
+    end
     return io.stdout
   end
   local env = setmetatable({ heed = heed, nn = heed.nn, F = heed.nn.functional }, { __index = _G })
   function env.print(...)
-    for i = 1, select("#", ...) do write(i > 1 and "\t" or "", (select(i, ...))) end
+    for i = 1, select("#", ...) do write(i > 1 and "\t" or "", tostring((select(i, ...)))) end
     write "\n"
   end
   local name = "the example of " .. example.names[1]

@@ -75,6 +75,16 @@ local function text_of(comment)
   return paragraphs
 end
 
+-- Functions and types, without the constants of an enum beside them; of many names the first ones.
+local function heading_of(names)
+  local shown = {}
+  for _, name in ipairs(names) do
+    if name:find "^heed" then shown[#shown + 1] = name end
+  end
+  if #shown == 0 then shown = names end
+  return #shown <= 4 and table.concat(shown, ", ") or ("%s, %s and %d more"):format(shown[1], shown[2], #shown - 2)
+end
+
 -- The header as a list: {section = …}, {comment = …, code = …}.
 local function read()
   local list, item, comment = {}, nil, nil
@@ -133,7 +143,7 @@ function header.page()
         if not places[name] then new[#new + 1] = name end
       end
       if #new > 0 then
-        local heading = #new <= 4 and table.concat(new, ", ") or ("%s, %s and %d more"):format(new[1], new[2], #new - 2)
+        local heading = heading_of(new)
         local anchor = render.anchor(heading)
         assert(not used[anchor], heading .. " is there twice")
         used[anchor] = true

@@ -19,11 +19,11 @@ local nn = {}
 ---such parts, head, split and another softmax_dim raise an error.
 ---@class heed.SelfAttention: heed.Module, heed.Surgery, heed.Inspected
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
----@field W_query heed.Linear|heed.Module
----@field W_key heed.Linear|heed.Module
----@field W_value heed.Linear|heed.Module
----@field d_in integer
----@field d_out integer
+---@field W_query heed.Linear|heed.Module from tokens to queries
+---@field W_key heed.Linear|heed.Module from tokens to keys
+---@field W_value heed.Linear|heed.Module from tokens to values
+---@field d_in integer the size of a token
+---@field d_out integer the size of the result
 ---@field scale number a factor of the scores, 1 / √d_out at first; can be set
 
 ---Self-attention with one head, in which every token sees all tokens. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
@@ -42,7 +42,7 @@ function nn.SelfAttention(d_in, d_out, qkv_bias) end
 
 ---@class heed.CausalAttention: heed.SelfAttention
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
----@field dropout heed.Dropout|heed.Module
+---@field dropout heed.Dropout|heed.Module of the attention weights
 ---@field context_length integer can be set
 ---@field softmax_dim integer can be set (not in MultiHeadAttention)
 
@@ -66,7 +66,7 @@ function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 ---@class heed.MultiHeadAttentionWrapper: heed.Module, heed.Surgery, heed.Inspected
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field heads heed.CausalAttention[]|heed.Module `#m.heads`, `m.heads[1]`, `m.heads:iter()`, ipairs (from 5.2 on)
----@field num_heads integer
+---@field num_heads integer the number of heads
 
 ---num_heads separate CausalAttention modules, in `m.heads`, with concatenated outputs: x [n, d_in] or [b, n, d_in] gives
 ---[…, n, d_out · num_heads].
@@ -101,22 +101,22 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---keeps those it began with.
 ---@class heed.MultiHeadAttention: heed.CausalAttention
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
----@field out_proj? heed.Linear|heed.Module
----@field num_heads integer
----@field num_kv_heads integer
----@field head_dim integer
+---@field out_proj? heed.Linear|heed.Module from the joined heads to the result
+---@field num_heads integer heads of queries
+---@field num_kv_heads integer heads of keys and values
+---@field head_dim integer the size of a head
 ---@field causal boolean can be set
 ---@field scale number can be set
----@field kdim integer
----@field vdim integer
+---@field kdim integer the size of the tokens that keys are computed from
+---@field vdim integer the size of those that values are computed from
 ---@field window? heed.Window can be set (as a whole: the table is a copy)
 ---@field softcap? number can be set
 ---@field rope? heed.RopeOptions can be set (as a whole: the table is a copy)
----@field alibi boolean
----@field qk_norm boolean
+---@field alibi boolean whether scores fall with the distance
+---@field qk_norm boolean whether queries and keys are normalised
 ---@field sinks? heed.Tensor [num_heads]
----@field q_norm? heed.RMSNorm
----@field k_norm? heed.RMSNorm
+---@field q_norm? heed.RMSNorm with qk_norm
+---@field k_norm? heed.RMSNorm with qk_norm
 local MultiHeadAttention = {}
 
 ---Multi-head attention: one projection each for queries, keys and values, split into heads, followed by an output
@@ -182,7 +182,7 @@ function MultiHeadAttention:load_cache(path) end
 ---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
----@field dtype string
+---@field dtype string how keys and values are stored
 local Cache = {}
 
 ---Keeps the first n tokens only, of all items or n[i] of item i. With a left window, tokens that were dropped cannot be
@@ -224,20 +224,20 @@ function Cache:release() end
 
 ---@class heed.GatedDeltaNet: heed.Module
 ---@overload fun(x: heed.Tensor, options?: { cache: heed.StateCache? }): heed.Tensor
----@field hidden_size integer
----@field num_value_heads integer
----@field num_key_heads integer
----@field key_head_dim integer
----@field value_head_dim integer
----@field conv_kernel_size integer
----@field eps number
+---@field hidden_size integer the size of a token
+---@field num_value_heads integer heads of values
+---@field num_key_heads integer heads of queries and keys
+---@field key_head_dim integer the size of a key
+---@field value_head_dim integer the size of a value
+---@field conv_kernel_size integer taps of the convolution
+---@field eps number of the norm
 ---@field conv1d heed.Module its weight is [channels, 1, k]
 ---@field in_proj_qkvz heed.Linear the columns of a key head with its value heads are adjacent: q, k, v, z
 ---@field in_proj_ba heed.Linear likewise what beta and the decay are computed from
 ---@field dt_bias heed.Tensor [num_value_heads]
 ---@field A_log heed.Tensor [num_value_heads]
----@field norm heed.RMSNorm
----@field out_proj heed.Linear
+---@field norm heed.RMSNorm of each head
+---@field out_proj heed.Linear from the joined heads to the result
 local GatedDeltaNet = {}
 
 ---The linear attention of Qwen3-Next, for x [b, n, hidden_size] or [n, hidden_size]: projections, a causal convolution

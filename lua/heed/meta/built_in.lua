@@ -17,8 +17,8 @@ local nn = {}
 ---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field weight heed.Tensor [d_out, d_in]; a weight of another shape changes in_features and out_features, unless there is a bias of another size
 ---@field bias? heed.Tensor [d_out]
----@field in_features integer
----@field out_features integer
+---@field in_features integer the last size of x
+---@field out_features integer the last size of y
 ---@field steps fun(self: heed.Linear, x: heed.Tensor, options?: { ms: number? }): heed.Steps the product in time slices
 
 ---A linear layer, y = x · weightᵀ + bias: x [..., d_in] gives y [..., d_out]. Weight and bias are initialized uniformly
@@ -51,8 +51,8 @@ function nn.Dropout(p) end
 ---@class heed.Embedding: heed.Module
 ---@overload fun(ids: heed.Indices): heed.Tensor
 ---@field weight heed.Tensor [num_embeddings, embedding_dim], which follow if a weight of another shape is assigned
----@field num_embeddings integer
----@field embedding_dim integer
+---@field num_embeddings integer the largest id
+---@field embedding_dim integer the size of a vector
 ---@field padding_idx? integer counted from 1
 
 ---An embedding table: ids (heed.Indices) of any shape [...], counted from 1, give the rows [..., embedding_dim] of the weight.
@@ -80,9 +80,9 @@ function nn.Embedding(num_embeddings, embedding_dim, padding_idx) end
 ---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field weight? heed.Tensor of normalized_shape
 ---@field bias? heed.Tensor of normalized_shape
----@field normalized_shape heed.Size
+---@field normalized_shape heed.Size the sizes of the last dimensions
 ---@field eps number can be set
----@field elementwise_affine boolean
+---@field elementwise_affine boolean whether there is a weight
 
 ---Layer normalization, (x - mean) / √(var + eps) · weight + bias, over the last dimensions of x, whose sizes are
 ---normalized_shape. The weight is initialized to 1, the bias to 0.
@@ -98,9 +98,9 @@ function nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias) end
 ---@class heed.RMSNorm: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
 ---@field weight? heed.Tensor of normalized_shape
----@field normalized_shape heed.Size
+---@field normalized_shape heed.Size the sizes of the last dimensions
 ---@field eps? number can be set
----@field elementwise_affine boolean
+---@field elementwise_affine boolean whether there is a weight
 
 ---Root mean square normalization, x / √(mean(x²) + eps) · weight, over the last dimensions of x. The weight is
 ---initialized to 1.

@@ -53,7 +53,7 @@ function Shard:gather(x, dim) end
 ---A cache of context_cache.
 ---@class heed.ContextCache
 ---@field length integer tokens of all ranks
----@field dtype string
+---@field dtype string how keys and values are stored
 local ContextCache = {}
 
 ---Keeps the first n tokens only. All ranks call it.

@@ -147,8 +147,8 @@ function Group:size() end
 function Group:rank() end
 
 ---@class heed.DeviceMesh
----@field shape integer[]
----@field names string[]
+---@field shape integer[] ranks in each dimension
+---@field names string[] of the dimensions
 ---@field [string] heed.DeviceMesh mesh.tp: that dimension, a mesh of one dimension
 local DeviceMesh = {}
 

@@ -3,8 +3,8 @@
 -- by position, in this order, or by name in one table. Shape legend: n batch, c classes or channels.
 
 ---@class heed.nn
----@field functional heed.nn.functional
----@field init heed.nn.init
+---@field functional heed.nn.functional the modules as functions, and the losses
+---@field init heed.nn.init initial values of parameters
 local nn = {}
 
 ---`local F = heed.nn.functional`

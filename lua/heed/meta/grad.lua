@@ -114,9 +114,9 @@ function Context:mark_non_differentiable(...) end
 
 ---An operation of a script's own, called like a function.
 ---@class heed.Function
----@field name string
----@field forward function
----@field backward function
+---@field name string shown by grad_fn
+---@field forward function computes
+---@field backward function computes the gradients
 ---@field apply fun(...): any ... the same as calling it
 ---@overload fun(...): any ...
 

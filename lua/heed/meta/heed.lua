@@ -5,19 +5,19 @@
 -- the memory limit, raises an error.
 
 ---@class heed: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
----@field autograd heed.autograd
----@field nn heed.nn
+---@field autograd heed.autograd backward passes and functions with a gradient of their own
+---@field nn heed.nn modules, losses, initial values
 ---@field optim heed.optim optimisers and schedules
----@field utils heed.utils
----@field models heed.models
----@field tokenizers heed.tokenizers
+---@field utils heed.utils data, checkpoints, progress bars
+---@field models heed.models loads models
+---@field tokenizers heed.tokenizers loads tokenizers
 ---@field mask heed.mask masks as values
 ---@field default_generator heed.Generator what functions draw from that get no generator; heed.manual_seed seeds it
----@field version string
----@field inf number
----@field nan number
----@field pi number
----@field e number
+---@field version string such as "0.1.0"
+---@field inf number infinity
+---@field nan number not a number
+---@field pi number π
+---@field e number Euler's number
 ---@field float32 "float32"
 ---@field int64 "int64"
 ---@field bfloat16 "bfloat16"
@@ -417,8 +417,8 @@ function heed.clock() end
 
 ---The result of heed.info(); tostring formats it as a list.
 ---@class heed.Info
----@field version string
----@field processor string
+---@field version string of heed
+---@field processor string its name
 ---@field kernels string the kernel table in use, named by its instruction set: "scalar", "avx2", …
 ---@field blas string the library that computes matrix products for the scalar kernels: "OpenBLAS", "not loaded" (not needed yet) or "none"
 ---@field blas_core string the processor that the library's kernels were written for; "" if unknown

@@ -70,7 +70,7 @@ function interpret.induction_score(weights, options) end
 ---@class heed.TopTokens
 ---@field ids heed.Tensor int64 [layers + 1, .., positions, k]
 ---@field probabilities heed.Tensor the same shape
----@field positions integer[]
+---@field positions integer[] those that are shown
 
 ---What the model would say after each layer: lm_head(norm(x)) of the residual stream x before the first layer and after
 ---each. nostalgebraist, "interpreting GPT: the logit lens" (2020).

@@ -34,8 +34,8 @@ function nn.Identity(...) end
 
 ---@class heed.Flatten: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field start_dim integer
----@field end_dim integer
+---@field start_dim integer the first dimension
+---@field end_dim integer the last dimension
 
 ---Joins the dimensions start_dim to end_dim, counted from 1, into one.
 ---@param start_dim? integer|{ start_dim: integer?, end_dim: integer? } 2 by default, so that the batch stays
@@ -46,8 +46,8 @@ function nn.Flatten(start_dim, end_dim) end
 
 ---@class heed.Unflatten: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field dim integer
----@field unflattened_size integer[]
+---@field dim integer the dimension
+---@field unflattened_size integer[] of the new dimensions
 
 ---Splits dimension `dim`, counted from 1, into several.
 ---@param dim integer|{ dim: integer, unflattened_size: integer[] } the dimension
@@ -84,7 +84,7 @@ function nn.LogSigmoid() end
 
 ---@class heed.Softmax: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field dim integer
+---@field dim integer along which the results add up to 1
 
 ---Softmax along dim, counted from 1. There is no default.
 ---@param dim integer|{ dim: integer } negative ones count from the last
@@ -94,7 +94,7 @@ function nn.Softmax(dim) end
 
 ---@class heed.LogSoftmax: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field dim integer
+---@field dim integer along which the results add up to 1
 
 ---The logarithm of softmax along dim, counted from 1. There is no default.
 ---@param dim integer|{ dim: integer } negative ones count from the last
@@ -104,8 +104,8 @@ function nn.LogSoftmax(dim) end
 
 ---@class heed.Softplus: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field beta number
----@field threshold number
+---@field beta number as given to the constructor
+---@field threshold number as given to the constructor
 
 ---log(1 + e^(beta x)) / beta; x itself where beta x exceeds the threshold.
 ---@param beta? number|{ beta: number?, threshold: number? } 1 by default
@@ -116,8 +116,8 @@ function nn.Softplus(beta, threshold) end
 
 ---@class heed.LeakyReLU: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field negative_slope number
----@field inplace boolean
+---@field negative_slope number as given to the constructor
+---@field inplace boolean as given to the constructor
 
 ---x where x > 0, else negative_slope · x.
 ---@param negative_slope? number|{ negative_slope: number?, inplace: boolean? } 0.01 by default
@@ -128,8 +128,8 @@ function nn.LeakyReLU(negative_slope, inplace) end
 
 ---@class heed.ELU: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field alpha number
----@field inplace boolean
+---@field alpha number as given to the constructor
+---@field inplace boolean as given to the constructor
 
 ---x where x > 0, else alpha (e^x - 1).
 ---@param alpha? number|{ alpha: number?, inplace: boolean? } 1 by default
@@ -140,7 +140,7 @@ function nn.ELU(alpha, inplace) end
 
 ---@class heed.GLU: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field dim integer
+---@field dim integer the dimension that is halved
 
 ---Gated linear unit: the first half of x along dim, times the sigmoid of the second half.
 ---@param dim? integer|{ dim: integer } counted from 1; -1 by default
@@ -183,11 +183,11 @@ function nn.SwiGLU(in_features, hidden_features, out_features, bias) end
 
 ---@class heed.BatchNorm1d: heed.Module
 ---@overload fun(x: heed.Tensor): heed.Tensor
----@field num_features integer
----@field eps number
----@field momentum number|false
----@field affine boolean
----@field track_running_stats boolean
+---@field num_features integer channels
+---@field eps number as given to the constructor
+---@field momentum number|false as given to the constructor
+---@field affine boolean as given to the constructor
+---@field track_running_stats boolean as given to the constructor
 ---@field weight? heed.Tensor [c]
 ---@field bias? heed.Tensor [c]
 ---@field running_mean? heed.Tensor [c]

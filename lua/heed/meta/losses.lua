@@ -7,7 +7,7 @@ local nn = {}
 -- ---- Losses as modules ----
 
 ---@class heed.Loss: heed.Module
----@field reduction string
+---@field reduction string "mean", "sum" or "none"
 ---@overload fun(input: heed.Tensor, target: heed.Tensor|integer[]): heed.Tensor
 
 ---Cross entropy of scores and classes, which count from 1. The weight is a buffer.

@@ -12,15 +12,15 @@
 
 ---BERT's tokenizer, with the ids of Hugging Face's BertTokenizer plus 1.
 ---@class heed.WordPiece
----@field vocab_size integer
----@field unk_token_id integer
----@field cls_token_id integer
----@field sep_token_id integer
----@field pad_token_id? integer
----@field mask_token_id? integer
----@field do_lower_case boolean
----@field strip_accents boolean
----@field tokenize_chinese_chars boolean
+---@field vocab_size integer the largest id
+---@field unk_token_id integer of unknown words
+---@field cls_token_id integer of [CLS]
+---@field sep_token_id integer of [SEP]
+---@field pad_token_id? integer of [PAD]
+---@field mask_token_id? integer of [MASK]
+---@field do_lower_case boolean whether texts become lower case
+---@field strip_accents boolean whether accents are removed
+---@field tokenize_chinese_chars boolean whether Chinese characters are words of their own
 local WordPiece = {}
 
 ---@class heed.WordPieceEncodeOptions

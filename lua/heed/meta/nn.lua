@@ -5,9 +5,9 @@
 ---@class heed.nn
 ---@field Module heed.ModuleClass the base class of user-defined modules
 ---@field Sequential fun(...: heed.Module|any[]): heed.Sequential modules, or pairs {name, module}
----@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList
----@field Residual fun(m: heed.Module): heed.Residual
----@field utils heed.nn.utils
+---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList a list of modules
+---@field Residual fun(m: heed.Module): heed.Residual x + m(x)
+---@field utils heed.nn.utils parameters and gradients as a whole
 local nn = {}
 
 -- ---- Parameters ----
@@ -45,8 +45,8 @@ function nn.is_module(value) end
 ---range, others a list. Both count from 1, negative numbers from the end. Only maps [..., h, n, s] are reduced.
 ---@class heed.WantedTaps
 ---@field [integer] string
----@field heads? integer[]
----@field queries? integer[]
+---@field heads? integer[] all by default
+---@field queries? integer[] all by default
 
 ---The intermediate results of attention. Modules with one head omit h; inputs without a batch omit b. With a window and a cache, s
 ---counts at most the last left + n keys.
@@ -157,8 +157,8 @@ function Module:state_dict() end
 ---@field assign? boolean use the tensors themselves instead of copying them; false by default
 
 ---@class heed.LoadResult
----@field missing_keys string[]
----@field unexpected_keys string[]
+---@field missing_keys string[] names that the state lacks
+---@field unexpected_keys string[] names that the module lacks
 
 ---Copies the tensors of a state dict, or of a table by name, into the module, converting between float32, bfloat16 and
 ---float16. Either all tensors are loaded, or none and one error lists every problem. Buffers called `mask` or

@@ -11,7 +11,7 @@
 ---    loss:backward()
 ---    optimiser:step()
 ---@class heed.optim
----@field lr_scheduler heed.optim.lr_scheduler
+---@field lr_scheduler heed.optim.lr_scheduler schedules of learning rates
 local optim = {}
 
 ---What an optimiser changes: an iterator (m:parameters(), or m:named_parameters(), with names for messages), a tensor, a
@@ -20,19 +20,19 @@ local optim = {}
 
 ---Parameters and their options. Options may be changed at any time; params may not.
 ---@class heed.ParameterGroup
----@field params fun(): heed.Tensor|heed.Tensor[]|heed.Tensor
----@field lr? number
----@field name? string
+---@field params fun(): heed.Tensor|heed.Tensor[]|heed.Tensor the parameters
+---@field lr? number the learning rate
+---@field name? string for messages
 ---@field initial_lr? number set by schedules
 ---@field [string] any the optimiser's other options
 
 ---The state of an optimiser: tensors and numbers by parameter, counted from 1 over all groups, and the options.
 ---@class heed.OptimizerState
----@field state table<integer, table<string, heed.Tensor|integer>>
+---@field state table<integer, table<string, heed.Tensor|integer>> by the number of the parameter
 ---@field param_groups heed.ParameterGroup[] params are numbers
 
 ---@class heed.Optimizer
----@field param_groups heed.ParameterGroup[]
+---@field param_groups heed.ParameterGroup[] parameters and their options
 ---@field defaults table<string, any> the options of groups that do not have their own; read-only
 local Optimizer = {}
 

@@ -72,8 +72,8 @@ function plot.hist(x, options) end
 
 ---The labels of cross attention.
 ---@class heed.AttentionLabels
----@field queries (string|number)[]
----@field keys (string|number)[]
+---@field queries (string|number)[] labels of the rows
+---@field keys (string|number)[] labels of the columns
 
 ---The attention of all layers and heads as one HTML page that needs no network, or without `file`, as text: the
 ---strongest links of each token. Weights of exactly 0 are hidden places.

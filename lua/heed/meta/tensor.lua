@@ -42,8 +42,8 @@ function Size:numel() end
 ---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
 ---elements in memory; `eq` and `equal` compare values.
 ---@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
----@field shape heed.Size
----@field dtype heed.DType
+---@field shape heed.Size the sizes, as x:size()
+---@field dtype heed.DType such as "float32"
 ---@field ndim integer the number of dimensions
 ---@field T heed.Tensor a view with the dimensions in reverse order
 ---@field mT heed.Tensor a view with the last two dimensions exchanged

@@ -10,16 +10,16 @@
 ---A tokenizer of any kind. Ids count from 1: they are those of the file plus 1.
 ---@class heed.Tokenizer
 ---@field vocab_size integer the largest id
----@field bos_token_id? integer
----@field eos_token_id? integer
----@field unk_token_id? integer
----@field pad_token_id? integer
----@field cls_token_id? integer
----@field sep_token_id? integer
----@field mask_token_id? integer
+---@field bos_token_id? integer of the first token of texts
+---@field eos_token_id? integer of the last token of texts
+---@field unk_token_id? integer of unknown tokens
+---@field pad_token_id? integer of padding
+---@field cls_token_id? integer of [CLS] or what it is called
+---@field sep_token_id? integer of [SEP] or what it is called
+---@field mask_token_id? integer of [MASK] or what it is called
 ---@field chat_template? string of tokenizer_config.json, chat_template.jinja or the GGUF file
 ---@field bos_token? string its text, as those of the other special tokens: eos_token, unk_token, …
----@field eos_token? string
+---@field eos_token? string the text of the last token
 ---@field special_tokens string[] the texts of all special tokens
 local Tokenizer = {}
 

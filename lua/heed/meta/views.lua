@@ -290,7 +290,7 @@ function Tensor:diag_embed(offset, dim1, dim2) end
 ---@nodiscard
 function Tensor:diagflat(offset) end
 ---@class heed.TakeOptions
----@field indices? heed.Indices
+---@field indices? heed.Indices as in gather
 ---@field dim? integer none by default: x is flattened
 
 ---Like gather, but x and the indices broadcast in all other dimensions; without dim, elements of x flattened.
@@ -372,7 +372,7 @@ function Tensor:one_hot(num_classes) end
 -- written is converted to x's dtype, which must be able to hold it. Nothing is written if an index is out of range.
 
 ---@class heed.ScatterOptions
----@field src? heed.Tensor|number
+---@field src? heed.Tensor|number what is written
 ---@field value? number the same as src
 ---@field reduce? "add"|"multiply" none by default: elements are replaced
 
