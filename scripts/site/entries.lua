@@ -57,12 +57,14 @@ local function function_of_field(class, field)
   local returns = {}
   local result = after:match "^:%s*(.*)$"
   if result then returns[1] = { type = result, doc = "" } end
+  local doc = field.doc[1] or ""
+  doc = doc ~= "" and { (doc:gsub("^%l", string.upper)) .. "." } or {}
   return { name = field.name, owner = class, is_function = true, method = inside:find "^%(self" ~= nil, params = params,
-    returns = returns, doc = field.doc, overloads = {}, lines = {}, section = "Containers" }
+    returns = returns, doc = doc, overloads = {}, lines = {}, section = "Containers" }
 end
 
--- Tables of functions, where a field that is a function gets an entry.
-local IS_TABLE = { ["heed.nn"] = true, ["heed.Views"] = true }
+-- Tables and classes where a field that is a function gets an entry.
+local IS_TABLE = { ["heed.nn"] = true, ["heed.Views"] = true, ["heed.Linear"] = true }
 
 -- ---- The list -----------------------------------------------------------------------------------
 

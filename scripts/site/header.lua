@@ -122,6 +122,9 @@ end
 -- A paragraph of the head comment begins with its subject: "Threads. A context, …".
 local function add_text(lines, comment, is_head)
   for _, paragraph in ipairs(text_of(comment)) do
+    for i, line in ipairs(paragraph) do
+      if not line:find "`" then paragraph[i] = line:gsub("%f[%w_]heed_[%w_]*%w", "`%0`") end
+    end
     local text = render.prose(paragraph)
     if is_head then text[1] = text[1]:gsub("^(%u[%w ]-)%. ", "**%1.** ", 1) end
     render.add(lines, "", table.unpack(text))
@@ -151,6 +154,7 @@ function header.page()
         for _, name in ipairs(new) do places[name] = "c.md#" .. anchor end
       end
       if item.comment then add_text(lines, item.comment, i == 1) end
+      code = code:gsub(" +\\\n", " \\\n") -- the backslashes of the header stand in one column
       if code ~= "" then render.add(lines, "", "<!-- not run: a declaration -->", "```c", code, "```") end
     end
   end

@@ -106,15 +106,17 @@ local function contents(page, group)
     if by_name[name] then
       show(by_name[name])
     else
+      local only_fields = name:match "^fields of (.*)$"
+      name = only_fields or name
       local class, section = name:match "^(.-):(.*)$"
       local owner = annotations.class(class or name)
       assert(owner, name .. " is neither an entry nor a class")
-      if not class and not is_made[name] and (#owner.fields > 0 or name:find "^heed%.%u") then
+      if only_fields or not class and not is_made[name] and name:find "^heed%.%u" then
         shown[#shown + 1] = { class = name }
         links[name] = ("%s.md#%s"):format(page.file, anchor(heading_of(name)))
         if object_of(name) then links[object_of(name)] = links[name] end
       end
-      for _, entry in ipairs(by_class[class or name] or {}) do
+      for _, entry in ipairs(not only_fields and by_class[class or name] or {}) do
         if not entry.page and (not section or (entry.record.section or "") == section) then
           place(entry, page)
           show(entry)
@@ -319,6 +321,9 @@ refuse("scripts/site/examples has examples of what is no function: ", runner.nam
   return not by_name[name] and not shown_classes[name]
 end)
 write_types()
+annotations.each("heed", function(field)
+  register(not field.is_function and not field.type:find "^heed%.%l" and "heed." .. field.name, links["heed"])
+end)
 for class, link in pairs(links) do
   if class:find "^heed%.%u" then register(HEADINGS[class] or name_of_class(class), link) end
   register(HEADINGS[class] and "heed." .. HEADINGS[class], link)

@@ -193,7 +193,7 @@ local function fields_of(page, class)
     for _, base in ipairs(BASES) do
       inherited = inherited or class ~= base and annotations.class(base).fields[field.name] == field
     end
-    if not field.is_function and not inherited then
+    if not field.is_function and not field.type:find "^fun%(self" and not inherited then
       rows[#rows + 1] = { name = field.name, optional = field.optional, type = field.type, doc = field.doc[1] or "" }
     end
   end)

@@ -2,6 +2,7 @@
 -- group is {heading, part…}. A part is
 --   "class"                 all functions of a class or table of the annotations; an object's fields, too
 --   "class:section"         those under a heading `-- ---- section ----` of the annotations
+--   "fields of class"       the fields of a table without its functions
 --   "name"                  one function by the name of its entry; it wins over the sections
 local function guide(file, title) return { file = file, title = title } end
 
@@ -21,7 +22,8 @@ return {
       .. "unless another is given.",
     groups = { { "Making tensors", "heed:Making tensors" },
       { "New tensors like another", "heed.Contents:New tensors like another" },
-      { "The class Tensor", "heed.Tensor", "heed:Kinds of values", "heed.Size" } } },
+      { "The class Tensor", "heed.Tensor", "heed:Kinds of values", "heed.Size" },
+      { "Constants and parts", "fields of heed" } } },
   { file = "contents", title = "Reading, converting, printing", guides = { pytorch, guide("indexing", "Indexing") },
     about = "What a tensor holds, and how it is read, copied, converted and printed.",
     groups = { { "Shape and storage", "heed.Contents:Shape and storage" },
@@ -31,7 +33,8 @@ return {
       { "Printing", "heed:Printing" } } },
   { file = "elementwise", title = "Elementwise operations", guides = { pytorch },
     about = "Operations on every element. An operand is a tensor, a number or a boolean; shapes broadcast, and the "
-      .. "result has the wider dtype. A name with an underscore at its end works in place.",
+      .. "result has the wider dtype. A name with an underscore at its end works in place. Lua's operators work on "
+      .. "tensors: `+ - * / % ^`, and from Lua 5.3 on `//` and, on bool tensors, `& | ~`; comparisons are methods.",
     groups = { { "Arithmetic", "heed.Elementwise:Arithmetic" }, { "Functions", "heed.Elementwise:Functions" },
       { "Comparisons and logic", "heed.Elementwise:Comparisons and logic", "heed.Operations:Comparisons and logic" },
       { "Limits, masks and choices", "heed.Elementwise:Limits, masks and choices" } } },

@@ -18,12 +18,12 @@
 ---@field nan number not a number
 ---@field pi number π
 ---@field e number Euler's number
----@field float32 "float32"
----@field int64 "int64"
----@field bfloat16 "bfloat16"
----@field float16 "float16"
----@field half "float16"
----@field int8 "int8"
+---@field float32 "float32" 32-bit floating point, what functions compute in
+---@field int64 "int64" 64-bit integers: ids and indices
+---@field bfloat16 "bfloat16" for storage: 16 bits, the range of float32
+---@field float16 "float16" for storage: 16 bits, up to 65504
+---@field half "float16" the same as float16
+---@field int8 "int8" for storage: 8-bit integers
 ---@field newaxis "newaxis" in x[{…}]: a new dimension of size 1
 local heed = {}
 

@@ -205,6 +205,12 @@ local m = nn.Linear(3, 2)
 print(m)
 print(m(heed.ones(4, 3)).shape, m.weight.shape, m.bias)
 
+--## Linear:steps
+local m, x = nn.Linear(64, 64), heed.rand(64, 64)
+local steps = m:steps(x, { ms = 2 })
+for _ in steps do end -- a frame of a game between two slices
+print(steps.result:equal(m(x)))
+
 --## nn.Dropout
 local m = nn.Dropout(0.5)
 print(m(heed.ones(6)))
