@@ -1,0 +1,22 @@
+#!/bin/sh
+# Makes the site in BUILD/docs: build.sh BUILD. Links to the playground if BUILD/playground was built.
+set -eu
+build=$1
+here=$(dirname "$0")
+npm=$build/site/npm
+# The version is fixed, so that a new release can't change the search.
+if ! [ -d "$npm/node_modules/minisearch" ]; then
+  npm install --prefix "$npm" --no-save --no-audit --no-fund --silent minisearch@7.2.0
+fi
+# Debian's packages are for Debian's Python, which need not be the first one in PATH.
+python=python3
+$python -c 'import markdown_it, pygments' 2>/dev/null || python=/usr/bin/python3
+if [ -f "$here/reference.lua" ]; then
+  rm -rf "$build/site/reference"
+  mkdir -p "$build/site/reference"
+  "$build/heed" "$here/reference.lua" "$build/site/reference"
+fi
+set -- "$build/docs" --reference "$build/site/reference" --scripts "$build/site/scripts.json" \
+  --minisearch "$npm/node_modules/minisearch/dist/umd/index.js"
+[ ! -f "$build/playground/index.html" ] || set -- "$@" --playground "$build/playground"
+$python "$here/build.py" "$@"

@@ -1,0 +1,68 @@
+"""The site's navigation: groups of pages in reading order.
+
+A page is the path of its Markdown file, or (path, title in the navigation) where its first heading is too long. Pages of
+docs/ that no group names follow at the end of Guides, and docs/example-*.md at the end of Examples; generated pages of
+the reference and the sources of examples are added by build.py.
+"""
+
+GROUPS = [
+    ("Start", [
+        ("README.md", "What heed is"),
+        "docs/coming-from-pytorch.md",
+        "docs/tour.md",
+        "docs/cheat-sheet.md",
+        "docs/installing.md",
+        "docs/prompt.md",
+        "docs/not-there.md",
+    ]),
+    ("Guides", [
+        "docs/attention.md",
+        "docs/masks.md",
+        "docs/packed.md",
+        "docs/linear-attention.md",
+        "docs/modules.md",
+        "docs/indexing.md",
+        "docs/random.md",
+        "docs/looking-inside.md",
+        "docs/interpret.md",
+        "docs/plot.md",
+        "docs/attention-page.md",
+        "docs/gradients.md",
+        "docs/training.md",
+        "docs/caches.md",
+        "docs/models.md",
+        "docs/tokenizers.md",
+        "docs/chat.md",
+        "docs/files.md",
+        "docs/embedding.md",
+        "docs/two-files.md",
+        "docs/limits.md",
+        "docs/threads.md",
+        "docs/lua-versions.md",
+        "docs/recipes.md",
+        "docs/machines.md",
+        "docs/dividing-models.md",
+    ]),
+    ("Examples", [
+        "docs/example-why.md",
+        "docs/example-induction.md",
+        "docs/example-surgery.md",
+        "docs/example-logit-lens.md",
+        "docs/example-training.md",
+    ]),
+    ("Reference", []),
+    ("Project", [
+        "docs/performance.md",
+        "docs/design.md",
+        "docs/testing.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+    ]),
+]
+
+# How much a search prefers a page to others: guides say what to do, the last ones only mention it.
+SEARCH_WEIGHTS = {
+    "CHANGELOG.md": 0.1, "CONTRIBUTING.md": 0.4, "docs/testing.md": 0.3, "docs/design.md": 0.4,
+    "docs/performance.md": 0.6, "README.md": 0.7,
+}
