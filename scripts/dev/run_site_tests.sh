@@ -29,5 +29,9 @@ run() {
 
 run python3 scripts/site/check.py "$build/docs" "$build/site/scripts.json" "$build/heed"
 run node tests/browser/site.js "$build/docs" "$npm"
+# Without `make playground` no page links to it.
+if [ -f "$build/playground/heed.wasm" ]; then
+  run node tests/browser/site_scripts.js "$build/site/scripts.json" scripts/playground/runtime.js "$build/playground/heed.wasm"
+fi
 echo "$ok passed, $bad failed"
 [ "$bad" = 0 ]

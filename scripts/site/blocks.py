@@ -9,14 +9,14 @@ from pygments.lexers import get_lexer_by_name
 
 LABELS = {
     "lua": "Lua", "prompt": "the prompt", "c": "C", "sh": "shell", "python": "Python", "cmake": "CMake",
-    "meson": "Meson", "text": "text",
+    "meson": "Meson", "text": "output",
 }
 LEXERS = {"sh": "bash"}
 _formatter = HtmlFormatter(nowrap=True)
 
-# What a script in a browser cannot have: other programs, ranks, and files that only the repository has.
+# What a script in a browser cannot have: threads, other programs, ranks, and files that only the repository has.
 NOT_IN_BROWSER = re.compile(
-    r"""heed\.distributed|heed\.parallel|heed_mpi|\bio\.popen|\bos\.execute|["'](build|tests|scripts|docs)/""")
+    r"""get_num_threads|heed\.distributed|heed\.parallel|heed_mpi|\bio\.popen|\bos\.execute|["'](build|tests|scripts|docs)/""")
 
 
 def _lexed(code, language):
@@ -66,7 +66,7 @@ def render(code, language, output=None, playground=None):
         '<pre><code>%s</code></pre>' % highlighted(code, language),
     ]
     if output is not None:
-        parts.append('<div class="output"><div class="bar"><span class="language">prints</span></div>'
+        parts.append('<div class="output"><div class="bar"><span class="language">output</span></div>'
                      '<pre><samp>%s</samp></pre></div>' % html.escape(output))
     parts.append("</div>\n")
     return "".join(parts)

@@ -91,7 +91,7 @@ class Site:
             if name == "Examples":
                 group += [self.add_file(source, name) for source in others
                           if source.startswith(("docs/example-", "scripts/"))]
-                group.insert(0, self.add_scripts())
+                group.append(self.add_scripts())
             elif name == "Guides":
                 group += [self.add_file(source, name) for source in others
                           if source.startswith("docs/") and not source.startswith("docs/example-")]
@@ -112,7 +112,7 @@ class Site:
 
     def add_scripts(self):
         """A page that lists the notebooks and examples, and a page with the source of each."""
-        lines = ["# Scripts to run", "", "The sources of the five notebooks and of the examples. `build/heed FILE` runs "
+        lines = ["# Sources of the examples", "", "The sources of the five notebooks and of the examples. `build/heed FILE` runs "
                  "a script; those that need neither a model nor other programs open in the playground.", ""]
         for title, folder in (("Notebooks", "scripts/notebooks"), ("Examples", "scripts/examples")):
             lines += ["## " + title, "", "| script | what it shows |", "| --- | --- |"]
@@ -176,7 +176,7 @@ class Site:
         full = os.path.join(TOP, source)
         if not os.path.isfile(full):
             raise PageError("%s: the picture %s does not exist" % (page.source, target))
-        self.copied[source] = "pictures/" + os.path.basename(source)
+        self.copied[source] = "pictures/" + re.sub(r"^docs/(images/)?", "", source)
         found = source.endswith(".svg") and re.search(r'<svg[^>]*\swidth="([\d.]+)"', read(full))
         return relative(page.output, self.copied[source]), found and int(float(found[1]))
 
@@ -308,7 +308,8 @@ class Site:
             self.write("search-index.js", "heedSearchIndex = %s;\n" % json.dumps(
                 self.search_index(), ensure_ascii=False, separators=(",", ":")))
         if self.options.playground:
-            shutil.copytree(self.options.playground, os.path.join(self.out, "playground"))
+            shutil.copytree(self.options.playground, os.path.join(self.out, "playground"),
+                            ignore=shutil.ignore_patterns("*.wasm"))  # its page has them as text
         if self.options.scripts:
             with open(self.options.scripts, "w", encoding="utf-8") as file:
                 json.dump([{"page": page.output, "script": script, "output": output}

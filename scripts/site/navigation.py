@@ -7,13 +7,16 @@ the reference and the sources of examples are added by build.py.
 
 GROUPS = [
     ("Start", [
+        "docs/start.md",
         ("README.md", "What heed is"),
         "docs/coming-from-pytorch.md",
-        "docs/tour.md",
         "docs/cheat-sheet.md",
+        "docs/tour.md",
         "docs/installing.md",
         "docs/prompt.md",
+        "docs/features.md",
         "docs/not-there.md",
+        "docs/contents.md",
     ]),
     ("Guides", [
         "docs/attention.md",
@@ -31,6 +34,7 @@ GROUPS = [
         "docs/training.md",
         "docs/caches.md",
         "docs/models.md",
+        "docs/encoders.md",
         "docs/tokenizers.md",
         "docs/chat.md",
         "docs/files.md",
@@ -40,10 +44,13 @@ GROUPS = [
         "docs/threads.md",
         "docs/lua-versions.md",
         "docs/recipes.md",
+        "docs/precision.md",
         "docs/machines.md",
         "docs/dividing-models.md",
+        "docs/machines-costs.md",
     ]),
     ("Examples", [
+        "docs/examples.md",
         "docs/example-why.md",
         "docs/example-induction.md",
         "docs/example-surgery.md",
@@ -64,5 +71,5 @@ GROUPS = [
 # How much a search prefers a page to others: guides say what to do, the last ones only mention it.
 SEARCH_WEIGHTS = {
     "CHANGELOG.md": 0.1, "CONTRIBUTING.md": 0.4, "docs/testing.md": 0.3, "docs/design.md": 0.4,
-    "docs/performance.md": 0.6, "README.md": 0.7,
+    "docs/performance.md": 0.6, "README.md": 0.7, "docs/contents.md": 0.4, "docs/features.md": 0.5,
 }

@@ -117,7 +117,7 @@ class Renderer:
                     else:
                         script += ("\n" if script else "") + token.content
                     if not with_model and blocks.runs_in_browser(script):
-                        page.scripts.append((script, output))
+                        page.scripts.append((script, output_of(tokens, i)))
                         playground = self.playground(page)
                         address = playground and playground + blocks.playground_fragment(script)
                 if section and language != "text":
@@ -194,6 +194,12 @@ def next_block(tokens, i):
             and tokens[i + 1].level == tokens[i].level:
         return tokens[i + 1]
     return None
+
+
+def output_of(tokens, i):
+    """The output of a fence: the next block of code, if that is text; there may be words between them."""
+    following = next((token for token in tokens[i + 1:] if token.type == "fence"), None)
+    return following.content if following is not None and following.info.strip() == "text" else None
 
 
 def shortened(text, most):

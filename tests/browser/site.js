@@ -139,6 +139,7 @@ async function search(page, query) {
 
 const FIRST = {
   "softmax": /^reference\/.*softmax/,
+  "x:sum": /^reference\/reductions\.html#xsum/,
   "KV cache": /^caches\.html/,
   "window attention": /^(attention|masks)\.html|^reference\/.*window/,
   "segmentation fault": /^security\.html/,
@@ -236,7 +237,8 @@ const contrast = (page, picture, paperColour) => page.evaluate(async ([bytes, ba
 
 test("pictures are readable in both themes, whatever the system's is", async (page) => {
   const weak = [];
-  for (const name of fs.readdirSync(path.join(site, "pictures")).filter((file) => file.endsWith(".svg"))) {
+  const pictures = fs.readdirSync(path.join(site, "pictures"), { recursive: true }).map(String);
+  for (const name of pictures.filter((file) => file.endsWith(".svg"))) {
     const user = pages.find((file) => fs.readFileSync(path.join(site, file), "utf8").includes(`pictures/${name}"`));
     await page.goto(address(user));
     const picture = page.locator(`img[src$="pictures/${name}"]`).first();
