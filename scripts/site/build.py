@@ -186,8 +186,7 @@ class Site:
     def name_link(self, page, code):
         """The address of the function that a code span names, as `heed.randn`, `heed.randn(2, 3)` or `x:sum()`; or that
         of a script of the repository."""
-        script = re.fullmatch(r"scripts/(?:examples|notebooks)/\w+\.\w+", code)
-        if script and os.path.isfile(os.path.join(TOP, code)):
+        if pages.SOURCES.fullmatch(code) and os.path.isfile(os.path.join(TOP, code)):
             return relative(page.output, self.source_page(code).output)
         target = self.names.get(re.sub(r"\s*[({].*$", "", code, flags=re.S))
         if not target or target.split("#")[0] == page.output:

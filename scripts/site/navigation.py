@@ -51,11 +51,11 @@ GROUPS = [
     ]),
     ("Examples", [
         "docs/examples.md",
-        "docs/example-why.md",
-        "docs/example-induction.md",
-        "docs/example-surgery.md",
-        "docs/example-logit-lens.md",
-        "docs/example-training.md",
+        ("docs/example-why.md", 'Why does "it" look there?'),
+        ("docs/example-induction.md", "Heads that copy"),
+        ("docs/example-surgery.md", "Attention changed while a model runs"),
+        ("docs/example-logit-lens.md", "What a model would say after each layer"),
+        ("docs/example-training.md", "Training"),
     ]),
     ("Reference", []),
     ("Project", [

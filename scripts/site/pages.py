@@ -13,6 +13,8 @@ import blocks
 
 NOT_RUN = re.compile(r"<!-- not run: .* -->")
 COMMENTS = re.compile(r"\s*(<!--.*?-->\s*)*", re.S)
+# Files to whose pages code spans and commands link.
+SOURCES = re.compile(r"(?<![\w/])(?:scripts/(?:examples|notebooks)/\w+\.\w+|src/heed\.h)")
 # Markup that pages may have; anything else is an error, so that nothing is shown by mistake.
 MARKUP = re.compile(r'\s*(</?(a id="[^"]*"|a|br|sub|sup|kbd|details|summary)>\s*)+')
 
@@ -122,7 +124,10 @@ class Renderer:
                         address = playground and playground + blocks.playground_fragment(script)
                 if section and language != "text":
                     section["code"].append(token.content)
-                out.append(blocks.render(token.content, language, output, address))
+                block = blocks.render(token.content, language, output, address)
+                if language == "sh":
+                    block = SOURCES.sub(lambda found: self._link(page, found[0]), block)
+                out.append(block)
                 reason = False
                 i += 2 if output is not None else 1
                 continue
@@ -151,6 +156,10 @@ class Renderer:
             i += 1
         page.body = EMPTY_HEAD.sub("", "".join(out)).replace("<th></th>", "<td></td>")
         page.description = page.description or page.title
+
+    def _link(self, page, name):
+        address = self.name_link(page, name)
+        return '<a href="%s">%s</a>' % (html.escape(address), name) if address else name
 
     def _inline(self, page, inline, links=True):
         out, inside = [], 0

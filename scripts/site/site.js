@@ -161,11 +161,12 @@
     for (const [pattern, word] of SYNONYMS) query = query.replace(pattern, word);
     const found = index.search(query);
     if (!found.length) return index.search(query, { combineWith: "OR" });
-    // A heading that is the query itself comes first, also as a part of a name: softmax, x:softmax.
+    // A heading that is the query itself comes first, that of a page before others, then names that end with it: softmax,
+    // x:softmax.
     const plain = query.trim().toLowerCase();
     const exact = (hit) => {
       const title = hit.title.toLowerCase();
-      return title === plain ? 2 : title.split(/[.:]/).pop() === plain ? 1 : 0;
+      return title === plain ? (hit.id.includes("#") ? 2 : 3) : title.split(/[.:]/).pop() === plain ? 1 : 0;
     };
     return found.sort((a, b) => exact(b) - exact(a) || b.score - a.score);
   }
