@@ -294,7 +294,8 @@ class Site:
             self.renderer.render(page)
         self.start_page()
         for page in list(self.pages.values()):
-            title = page.title if page.title.startswith("heed") else page.title + " · heed"
+            title = page.title + (" · reference" if page.group == "Reference" and page in self.order else "")
+            title = title if title.startswith("heed") else title + " · heed"
             self.write_page(page.output, title, page.description, page.body, page)
         for name in ("style.css", "site.js"):
             shutil.copy(os.path.join(HERE, name), os.path.join(self.out, name))

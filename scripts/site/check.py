@@ -8,6 +8,7 @@ import collections
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -166,15 +167,20 @@ def check_playground_links(checks, documents, scripts):
                      (str(page) for (page, _) in (wanted - found) + (found - wanted)))
 
 
+def normal(output):
+    """Without what depends on the script's name, and without the line end that a page shows in any case."""
+    return re.sub(r"\S+:\d+: ", "", output).rstrip()
+
+
 def check_scripts(checks, scripts, heed):
     problems = []
     with tempfile.TemporaryDirectory() as folder:
-        for i, script in enumerate(scripts):
+        for i, script in list(enumerate(scripts))[::6 if os.environ.get("QUICK") else 1]:
             path = os.path.join(folder, "script.lua")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(script["script"])
             run = subprocess.run([os.path.abspath(heed), path], cwd=folder, capture_output=True, text=True, timeout=300)
-            if run.returncode != 0 or run.stderr or not run.stdout.endswith(script["output"] or ""):
+            if run.returncode != 0 or run.stderr or not normal(run.stdout).endswith(normal(script["output"] or "")):
                 problems.append("%s, script %d: %s" % (script["page"], i + 1, run.stderr or "prints " + run.stdout[-400:]))
     checks.check("scripts that open in the playground print what their page shows", problems)
 
