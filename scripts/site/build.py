@@ -188,7 +188,8 @@ class Site:
         of a script of the repository."""
         if pages.SOURCES.fullmatch(code) and os.path.isfile(os.path.join(TOP, code)):
             return relative(page.output, self.source_page(code).output)
-        target = self.names.get(re.sub(r"\s*[({].*$", "", code, flags=re.S))
+        name = re.sub(r"\s*[({].*$", "", code, flags=re.S)
+        target = self.names.get(name) or "_" in name and self.names.get("heed." + name)
         if not target or target.split("#")[0] == page.output:
             return None
         return relative(page.output, target.split("#")[0]) + "#" + target.split("#")[1]

@@ -145,6 +145,13 @@ def heading_order(documents):
                 yield "%s: a heading of level %d follows one of level %d" % (page, after, before)
 
 
+def without_reference(documents):
+    """Guides whose code spans name no function of the reference, though all but a few do."""
+    guides = [page for page in documents if "/" not in page]
+    return [page for page in guides if not any(target_of(page, address)[0].startswith("reference/") and "#" in address
+                                               for address, _ in documents[page].links)]
+
+
 def repeated(names):
     return [name for name, count in collections.Counter(names).items() if count > 1]
 
@@ -210,6 +217,8 @@ def main():
                                     for name in repeated(document.ids)))
     checks.check("each page has a language, a title and a description",
                  (page for page, d in documents.items() if d.language != "en" or not d.title.strip() or not d.description))
+    few = without_reference(documents)
+    checks.check("functions in pages link to the reference", few if len(few) > len(documents) / 4 else [])
     checks.check("titles are unique", repeated(document.title for document in documents.values()))
     if len(sys.argv) > 2:
         with open(sys.argv[2], encoding="utf-8") as file:

@@ -72,4 +72,5 @@ GROUPS = [
 SEARCH_WEIGHTS = {
     "CHANGELOG.md": 0.1, "CONTRIBUTING.md": 0.4, "docs/testing.md": 0.3, "docs/design.md": 0.4,
     "docs/performance.md": 0.6, "README.md": 0.7, "docs/contents.md": 0.4, "docs/features.md": 0.5,
+    "docs/reference/index.md": 0.1, "docs/reference/types.md": 0.6, "docs/reference/c.md": 0.6,
 }

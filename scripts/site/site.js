@@ -131,13 +131,16 @@
     }
     return found;
   }
+  const EMPTY = new Set(["a", "an", "are", "does", "how", "in", "is", "of", "the", "with"]);
   const stem = (word) => {
     word = word.toLowerCase();
+    if (EMPTY.has(word)) return null;
     return word.length > 3 && /[^su]s$/.test(word) && !word.includes("_") ? word.slice(0, -1) : word;
   };
   // What readers call things that the pages call otherwise.
-  const SYNONYMS = [[/\b(seg(mentation)?[ -]?faults?|sigsegv)\b/gi, "crash"], [/\bkv[- ]?cach(e|es|ing)\b/gi, "caches keys values"],
-    [/\bsliding[ -]windows?\b/gi, "window"], [/\bautograd\b/gi, "gradients"]];
+  const SYNONYMS = [[/\b(seg(mentation)?[ -]?faults?|sigsegv)\b/gi, "crash"], [/\bkv[-_ ]?cach(e|es|ing)\b/gi, "caches keys values"],
+    [/\bsliding[ -]windows?\b/gi, "window"], [/\bautograd\b/gi, "gradients"], [/\btorch\./g, "heed."],
+    [/\bout of memory\b/gi, "memory limits"]];
 
   function makeIndex() {
     const index = new window.MiniSearch({
