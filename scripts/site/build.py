@@ -45,6 +45,11 @@ def relative(page_output, target):
     return os.path.relpath(target, os.path.dirname(page_output) or ".")
 
 
+def path_of(entry):
+    """The path of an entry of the navigation."""
+    return entry if isinstance(entry, str) else entry[0]
+
+
 def first_comment(path):
     """The comment that a source begins with, as text without blank lines and commands; "" if there is none."""
     lines = []
@@ -84,10 +89,10 @@ class Site:
         return page
 
     def collect(self):
-        named = {entry if isinstance(entry, str) else entry[0] for _, group in navigation.GROUPS for entry in group}
+        named = {path_of(entry) for _, group in navigation.GROUPS for entry in group}
         others = sorted(set(self.markdown_files()) - named)
         for name, entries in navigation.GROUPS:
-            group = [self.add_file(entry, name) for entry in entries]
+            group = [self.add_file(entry, name) for entry in entries if os.path.isfile(os.path.join(TOP, path_of(entry)))]
             if name == "Examples":
                 group += [self.add_file(source, name) for source in others
                           if source.startswith(("docs/example-", "scripts/"))]
@@ -107,7 +112,7 @@ class Site:
                 yield os.path.relpath(path, TOP)
 
     def add_file(self, entry, group):
-        source, nav_title = (entry, None) if isinstance(entry, str) else entry
+        source, nav_title = path_of(entry), None if isinstance(entry, str) else entry[1]
         return self.add(source, read(os.path.join(TOP, source)), group, nav_title)
 
     def add_scripts(self):
