@@ -15,8 +15,9 @@ import tempfile
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
-from build import TOP, path_of
 from navigation import GROUPS, SEARCH_WEIGHTS
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 
@@ -220,7 +221,7 @@ def main():
                                     for name in repeated(document.ids)))
     checks.check("each page has a language, a title and a description",
                  (page for page, d in documents.items() if d.language != "en" or not d.title.strip() or not d.description))
-    named = [path_of(entry) for _, group in GROUPS for entry in group] + \
+    named = [entry if isinstance(entry, str) else entry[0] for _, group in GROUPS for entry in group] + \
         [path for path in SEARCH_WEIGHTS if not path.startswith("docs/reference/")]
     checks.check("navigation.py names pages that exist",
                  sorted({path for path in named if not os.path.isfile(os.path.join(TOP, path))}))

@@ -20,6 +20,7 @@ GROUPS = [
     ]),
     ("Guides", [
         "docs/attention.md",
+        "docs/attention-options.md",
         "docs/masks.md",
         "docs/packed.md",
         "docs/linear-attention.md",

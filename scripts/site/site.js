@@ -4,9 +4,10 @@
   const root = document.documentElement;
   const folder = root.dataset.root + "/";
 
-  // ---- Dark and light: the system's choice until the reader makes one. Storage may be forbidden. ----
-  const remembered = () => { try { return localStorage.getItem("heed-theme"); } catch { return null; } };
-  const remember = (theme) => { try { localStorage.setItem("heed-theme", theme); } catch { /* for this page alone */ } };
+  // ---- Dark and light: the system's choice until the reader makes one, which the
+  // playground follows, too. Storage may be forbidden. ----
+  const remembered = () => { try { return localStorage.getItem("heed.theme"); } catch { return null; } };
+  const remember = (theme) => { try { localStorage.setItem("heed.theme", theme); } catch { /* for this page alone */ } };
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
   if (["dark", "light"].includes(remembered())) root.dataset.theme = remembered();
