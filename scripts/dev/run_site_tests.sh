@@ -8,6 +8,7 @@ npm=$build/site/npm-tests
 if ! [ -d "$npm/node_modules/axe-core" ] || ! [ -d "$npm/node_modules/playwright-core" ]; then
   npm install --prefix "$npm" --no-save --no-audit --no-fund --silent playwright-core@1.64.1 axe-core@4.14.1
 fi
+export LC_ALL=C.UTF-8 # as build.sh
 CHROMIUM=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 export CHROMIUM
 log=$(mktemp)

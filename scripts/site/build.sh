@@ -4,6 +4,7 @@ set -eu
 build=$1
 here=$(dirname "$0")
 npm=$build/site/npm
+export LC_ALL=C.UTF-8 # charts as text have the same characters everywhere
 # The version is fixed, so that a new release can't change the search.
 if ! [ -d "$npm/node_modules/minisearch" ]; then
   npm install --prefix "$npm" --no-save --no-audit --no-fund --silent minisearch@7.2.0
