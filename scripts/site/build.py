@@ -291,6 +291,16 @@ class Site:
                 })
         return entries
 
+    def copy_playground(self):
+        """The playground, with a way back to the site."""
+        shutil.copytree(self.options.playground, os.path.join(self.out, "playground"),
+                        ignore=shutil.ignore_patterns("*.wasm"))  # its page has them as text
+        page = read(os.path.join(self.options.playground, "index.html"))
+        heading, linked = "<h1>heed ", '<h1><a href="../index.html" style="color:inherit">heed</a> '
+        if page.count(heading) != 1:
+            raise PageError("the playground's page needs a heading '%s…'" % heading)
+        self.write("playground/index.html", page.replace(heading, linked))
+
     def build(self):
         shutil.rmtree(self.out, ignore_errors=True)
         self.template = read(os.path.join(HERE, "template.html"))
@@ -314,8 +324,7 @@ class Site:
             self.write("search-index.js", "heedSearchIndex = %s;\n" % json.dumps(
                 self.search_index(), ensure_ascii=False, separators=(",", ":")))
         if self.options.playground:
-            shutil.copytree(self.options.playground, os.path.join(self.out, "playground"),
-                            ignore=shutil.ignore_patterns("*.wasm"))  # its page has them as text
+            self.copy_playground()
         if self.options.scripts:
             with open(self.options.scripts, "w", encoding="utf-8") as file:
                 json.dump([{"page": page.output, "script": script, "output": output}

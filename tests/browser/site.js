@@ -287,6 +287,30 @@ test("code is copied; of a session what was typed", async (page, context) => {
   }
 });
 
+test("paper has the text alone, and all of long lines", async (page) => {
+  await page.emulateMedia({ media: "print" });
+  await page.goto(address("attention.html"));
+  for (const part of ["header", "#navigation", ".outline", "footer", ".code button"]) {
+    assert.ok(!await page.locator(part).first().isVisible(), part);
+  }
+  assert.ok(await page.locator("main h1").isVisible());
+  assert.deepStrictEqual(await page.locator("pre").evaluateAll((all) => all.filter((pre) => pre.scrollWidth > pre.clientWidth).length), 0);
+});
+
+// Without `make playground` no page links to it.
+if (fs.existsSync(path.join(site, "playground", "index.html"))) {
+  test("an example opens in the playground, runs when Run is pressed, and there is a way back", async (page) => {
+    await page.goto(address("index.html"));
+    const shown = await page.locator(".code").first().locator("samp").textContent();
+    await page.locator("a.open").first().click();
+    await page.waitForURL(/playground\/index\.html#lua=/);
+    await page.locator("#run:enabled").click();
+    await page.waitForFunction((text) => document.getElementById("output").textContent.includes(text), shown.split("\n")[0]);
+    await page.locator("h1 a").click();
+    await page.waitForURL(/(?<!playground)\/index\.html$/);
+  });
+}
+
 test("a page that is left and opened again at a heading shows the heading below the header", async (page) => {
   await page.goto(address("attention.html") + "#looking-inside");
   await page.waitForFunction(() => window.scrollY > 0);
@@ -305,7 +329,7 @@ test("a page that is left and opened again at a heading shows the heading below 
     const heard = [];
     page.on("console", (message) => heard.push("console: " + message.text()));
     page.on("pageerror", (error) => heard.push(String(error)));
-    page.on("request", (request) => { if (!/^(file|data):/.test(request.url())) heard.push("asked for " + request.url()); });
+    page.on("request", (request) => { if (!/^(file|data|blob):/.test(request.url())) heard.push("asked for " + request.url()); });
     const start = Date.now();
     try {
       const note = await run(page, context);
