@@ -140,10 +140,9 @@ needs_of() {
       need 'command_exists haproxy || command_exists /usr/sbin/haproxy' haproxy haproxy haproxy haproxy
       need 'command_exists pandoc' pandoc pandoc pandoc pandoc
       need 'command_exists texlua' texlive-luatex texlive-luatex texlive-luatex texlive ;;
-    docs) # Debian's Python has them, which need not be the first in PATH
-      need '{ python3 -c "import markdown_it, pygments" || /usr/bin/python3 -c "import markdown_it, pygments"; }' \
-        'python3-markdown-it python3-pygments' 'python3-markdown-it-py python3-pygments' \
-        'python-markdown-it-py python-pygments' '(pip: markdown-it-py pygments)'
+    docs)
+      need '"$(dirname "$0")"/find_python.sh markdown_it pygments' 'python3-markdown-it python3-pygments' \
+        'python3-markdown-it-py python3-pygments' 'python-markdown-it-py python-pygments' '(pip: markdown-it-py pygments)'
       need 'command_exists node' nodejs nodejs nodejs node
       need 'command_exists npm' npm nodejs-npm npm node ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;

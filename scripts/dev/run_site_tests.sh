@@ -27,8 +27,9 @@ run() {
   [ $code = 0 ] || [ "$bad" -gt 0 ] || bad=1
 }
 
-
-run python3 scripts/site/check.py "$build/docs" "$build/site/scripts.json" "$build/heed"
+python=$(scripts/dev/find_python.sh markdown_it pygments)
+run "$python" tests/site/test_pages.py
+run "$python" scripts/site/check.py "$build/docs" "$build/site/scripts.json" "$build/heed"
 run node tests/browser/site.js "$build/docs" "$npm"
 # Without `make playground` no page links to it.
 if [ -f "$build/playground/heed.wasm" ]; then

@@ -9,9 +9,7 @@ export LC_ALL=C.UTF-8 # charts as text have the same characters everywhere
 if ! [ -d "$npm/node_modules/minisearch" ]; then
   npm install --prefix "$npm" --no-save --no-audit --no-fund --silent minisearch@7.2.0
 fi
-# Debian's packages are for Debian's Python, which need not be the first one in PATH.
-python=python3
-$python -c 'import markdown_it, pygments' 2>/dev/null || python=/usr/bin/python3
+python=$("$here/../dev/find_python.sh" markdown_it pygments)
 if [ -f "$here/reference.lua" ]; then
   rm -rf "$build/site/reference"
   mkdir -p "$build/site/reference"
