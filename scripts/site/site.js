@@ -178,7 +178,7 @@
   // A piece of the text around the first word that was found, with these words marked.
   function excerpt(text, terms) {
     const wanted = terms.filter((term) => term.length > 1).map((term) => term.replace(/[^\p{L}\p{N}_.:]/gu, "").replace(/[.]/g, "\\."));
-    const pattern = wanted.length ? new RegExp("(" + wanted.join("|") + ")", "giu") : /$^/g;
+    const pattern = wanted.length ? new RegExp("((?:" + wanted.join("|") + ")s?)", "giu") : /$^/g;
     const at = Math.max(0, text.search(pattern));
     const from = at > 60 ? text.indexOf(" ", at - 60) + 1 : 0;
     const piece = document.createElement("span");
