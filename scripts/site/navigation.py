@@ -8,6 +8,7 @@ the reference and the sources of examples are added by build.py.
 GROUPS = [
     ("Start", [
         "docs/start.md",
+        "docs/playground.md",
         ("README.md", "What heed is"),
         "docs/coming-from-pytorch.md",
         "docs/cheat-sheet.md",
