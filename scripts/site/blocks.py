@@ -16,7 +16,8 @@ _formatter = HtmlFormatter(nowrap=True)
 
 # What a script in a browser cannot have: threads, other programs, ranks, and files that only the repository has.
 NOT_IN_BROWSER = re.compile(
-    r"""get_num_threads|heed\.distributed|heed\.parallel|heed_mpi|\bio\.popen|\bos\.execute|["'](build|tests|scripts|docs)/""")
+    r"""get_num_threads|heed\.distributed|heed\.parallel|heed_mpi|\bio\.popen|\bos\.execute|"""
+    r"""["'](build|tests|scripts|docs)/""")
 
 
 def _lexed(code, language):

@@ -74,6 +74,7 @@ class Site:
         self.order = []       # pages in the navigation's order
         self.groups = []      # (name, pages)
         self.copied = {}      # files that pages refer to: source -> path in the site
+        self.menu = {}        # examples of the playground's menu: source -> name
         self.names = {}       # function -> address in the site
         self.renderer = pages.Renderer(self.resolve, self.picture, self.name_link, self.playground)
 
@@ -92,7 +93,8 @@ class Site:
         named = {path_of(entry) for _, group in navigation.GROUPS for entry in group}
         others = sorted(set(self.markdown_files()) - named)
         for name, entries in navigation.GROUPS:
-            group = [self.add_file(entry, name) for entry in entries if os.path.isfile(os.path.join(TOP, path_of(entry)))]
+            group = [self.add_file(entry, name) for entry in entries
+                     if os.path.isfile(os.path.join(TOP, path_of(entry)))]
             if name == "Examples":
                 group += [self.add_file(source, name) for source in others
                           if source.startswith(("docs/example-", "scripts/"))]
@@ -117,8 +119,8 @@ class Site:
 
     def add_scripts(self):
         """A page that lists the notebooks and examples, and a page with the source of each."""
-        lines = ["# Sources of the examples", "", "The sources of the five notebooks and of the examples. `build/heed FILE` runs "
-                 "a script; those that need neither a model nor other programs open in the playground.", ""]
+        lines = ["# Sources of the examples", "", "The sources of the five notebooks and of the examples. "
+                 "`build/heed FILE` runs a script; the small ones open in the playground, too.", ""]
         for title, folder in (("Notebooks", "scripts/notebooks"), ("Examples", "scripts/examples")):
             lines += ["## " + title, "", "| script | what it shows |", "| --- | --- |"]
             for path in sorted(glob.glob(os.path.join(TOP, folder, "*.*"))):
@@ -132,7 +134,8 @@ class Site:
         folder = self.options.reference
         if not folder or not os.path.isdir(folder):
             return []
-        names = ["index.md"] + re.findall(r"^\| \[[^\]]*\]\(([\w-]+\.md)\)", read(os.path.join(folder, "index.md")), re.M)
+        index = read(os.path.join(folder, "index.md"))
+        names = ["index.md"] + re.findall(r"^\| \[[^\]]*\]\(([\w-]+\.md)\)", index, re.M)
         lost = set(os.listdir(folder)) - set(names) - {"names.json"}
         if lost:
             raise PageError("reference/index.md does not list %s" % ", ".join(sorted(lost)))
@@ -146,16 +149,18 @@ class Site:
         text = read(os.path.join(TOP, source))
         page = Page(source, output_of(source), text, "Examples" if source.startswith("scripts/") else "Reference")
         page.title = source
-        page.description = pages.shortened(first_comment(os.path.join(TOP, source)) or source, 160)
+        about = first_comment(os.path.join(TOP, source))
+        page.description = pages.shortened(about or source, 160)
         language = LANGUAGE_OF.get(os.path.splitext(source)[1], "text")
         address = None
-        in_folder = re.fullmatch(r"scripts/(notebooks|examples)/\w+\.lua", source)
-        if in_folder and blocks.script_runs_in_browser(text):
+        if source in self.menu:
+            address = self.playground(page) and self.playground(page) + "#open=" + self.menu[source]
+        elif re.fullmatch(r"scripts/examples/\w+\.lua", source) and blocks.script_runs_in_browser(text):
             page.scripts.append((text, None))
             address = self.playground(page)
             address = address and address + blocks.playground_fragment(text)
         page.body = "<h1>%s</h1>\n%s" % (html.escape(source), blocks.render(text, language, None, address))
-        page.sections = [{"anchor": "", "title": source, "text": [first_comment(os.path.join(TOP, source))], "code": []}]
+        page.sections = [{"anchor": "", "title": source, "text": [about], "code": []}]
         self.pages[source] = page
         return page
 
@@ -204,6 +209,11 @@ class Site:
         if os.path.isfile(path):
             self.names = {name: "reference/" + target.replace(".md", ".html", 1)
                           for name, target in json.loads(read(path)).items()}
+
+    def read_menu(self):
+        path = os.path.join(TOP, "scripts/playground/contents.json")
+        if self.options.playground and os.path.isfile(path):
+            self.menu = {entry["file"]: entry["id"] for group in json.loads(read(path)) for entry in group["entries"]}
 
     # ---- Writing --------------------------------------------------------------------------------
 
@@ -305,6 +315,7 @@ class Site:
         shutil.rmtree(self.out, ignore_errors=True)
         self.template = read(os.path.join(HERE, "template.html"))
         self.read_names()
+        self.read_menu()
         self.collect()
         for page in self.order:
             self.renderer.render(page)

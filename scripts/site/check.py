@@ -171,7 +171,7 @@ def check_playground_links(checks, documents, scripts):
     found = collections.Counter()
     for page, document in documents.items():
         for address, kind in document.links:
-            if kind == "open" and page != "index.html":
+            if kind == "open" and "#lua=" in address and page != "index.html":
                 found[page, carried(address)] += 1
     if found:  # the site links to the playground
         checks.check("links to the playground carry the scripts of their page",
@@ -192,7 +192,8 @@ def check_scripts(checks, scripts, heed):
                 file.write(script["script"])
             run = subprocess.run([os.path.abspath(heed), path], cwd=folder, capture_output=True, text=True, timeout=300)
             if run.returncode != 0 or run.stderr or not normal(run.stdout).endswith(normal(script["output"] or "")):
-                problems.append("%s, script %d: %s" % (script["page"], i + 1, run.stderr or "prints " + run.stdout[-400:]))
+                what = run.stderr or "prints " + run.stdout[-400:]
+                problems.append("%s, script %d: %s" % (script["page"], i + 1, what))
     checks.check("scripts that open in the playground print what their page shows", problems)
 
 
@@ -220,7 +221,8 @@ def main():
     checks.check("ids are unique", ("%s: %s" % (page, name) for page, document in documents.items()
                                     for name in repeated(document.ids)))
     checks.check("each page has a language, a title and a description",
-                 (page for page, d in documents.items() if d.language != "en" or not d.title.strip() or not d.description))
+                 (page for page, document in documents.items()
+                  if document.language != "en" or not document.title.strip() or not document.description))
     named = [entry if isinstance(entry, str) else entry[0] for _, group in GROUPS for entry in group] + \
         [path for path in SEARCH_WEIGHTS if not path.startswith("docs/reference/")]
     checks.check("navigation.py names pages that exist",

@@ -102,8 +102,9 @@ class Renderer:
                     page.outline.append((level, title, name))
                 section = {"anchor": name if level > 1 else "", "title": title, "text": [], "code": []}
                 page.sections.append(section)
-                out.append('<%s id="%s">%s<a class="anchor" href="#%s" tabindex="-1" aria-hidden="true">#</a></%s>\n' % (
-                    token.tag, html.escape(name), self._inline(page, inline, links=False), html.escape(name), token.tag))
+                name, shown = html.escape(name), self._inline(page, inline, links=False)
+                mark = '<a class="anchor" href="#%s" tabindex="-1" aria-hidden="true">#</a>' % name
+                out.append('<%s id="%s">%s%s</%s>\n' % (token.tag, name, shown, mark, token.tag))
                 i += 3
                 continue
             if token.type == "fence":
