@@ -11,5 +11,6 @@ test-docs: runs = run-site
 run-site: run-docs
 	@QUICK=$(QUICK) scripts/dev/run_site_tests.sh $(BUILD)
 
+NIGHTLY += test-docs
 INSTALLING += docs test-docs
 .PHONY: run-docs run-site

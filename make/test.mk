@@ -134,7 +134,7 @@ texts:
 
 # Targets with "N passed, N failed" at their end.
 NIGHTLY := test sanitize tsan test-luas test-isa valgrind fuzz fuzz-lua lint test-amalgamation test-blas test-files \
-  test-tokenizers test-hosts test-install test-browser test-docs test-mpis sanitize-mpi test-network test-armhf test-s390x \
+  test-tokenizers test-hosts test-install test-browser test-mpis sanitize-mpi test-network test-armhf test-s390x \
   coverage test-wrap test-neovim test-love test-recipes test-debian
 ## runs all test targets for hours: without the samples of .ci/run, with more random calls and damaged files
 nightly: model
