@@ -193,12 +193,11 @@ class Site:
     def playground(self, page):
         return relative(page.output, "playground/index.html") if self.options.playground else None
 
-    def name_link(self, page, code):
-        """The address of the function that a code span names, as `heed.randn`, `heed.randn(2, 3)` or `x:sum()`; or that
-        of a script of the repository."""
-        if pages.SOURCES.fullmatch(code) and os.path.isfile(os.path.join(TOP, code)):
-            return relative(page.output, self.source_page(code).output)
-        name = re.sub(r"\s*[({].*$", "", code, flags=re.S)
+    def name_link(self, page, name):
+        """The address of what a name in code stands for: a function, as heed.randn or x:sum, or a file; or None."""
+        if pages.SOURCES.fullmatch(name):
+            return relative(page.output, self.source_page(name).output) if os.path.isfile(os.path.join(TOP, name)) else None
+        # Other names that stand alone are words and arguments as well.
         target = self.names.get(name) or "_" in name and self.names.get("heed." + name)
         if not target or target.split("#")[0] == page.output:
             return None

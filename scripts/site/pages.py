@@ -15,6 +15,8 @@ NOT_RUN = re.compile(r"<!-- not run: .* -->")
 COMMENTS = re.compile(r"\s*(<!--.*?-->\s*)*", re.S)
 # Files to whose pages code spans and commands link.
 SOURCES = re.compile(r"(?<![\w/])(?:scripts/(?:examples|notebooks)/\w+\.\w+|src/heed\.h)")
+# Names in code spans: of such files; with dots or colons; or at the beginning.
+NAMES = re.compile(SOURCES.pattern + r"|(?<![\w.:/\"'])[A-Za-z]\w*(?:[.:][A-Za-z]\w*)+|^[A-Za-z]\w*(?=$|[({ ])")
 # Markup that pages may have; anything else is an error, so that nothing is shown by mistake.
 MARKUP = re.compile(r'\s*(</?(a id="[^"]*"|a|br|sub|sup|kbd|details|summary)>\s*)+')
 
@@ -162,6 +164,14 @@ class Renderer:
         address = self.name_link(page, name)
         return '<a href="%s">%s</a>' % (html.escape(address), name) if address else name
 
+    def _linked(self, page, code):
+        """A code span whose names of functions and files are links."""
+        parts, end = [], 0
+        for found in NAMES.finditer(code):
+            parts += [html.escape(code[end:found.start()]), self._link(page, found[0])]
+            end = found.end()
+        return "".join(parts) + html.escape(code[end:])
+
     def _inline(self, page, inline, links=True):
         out, inside = [], 0
         children = inline.children or []
@@ -175,9 +185,8 @@ class Renderer:
                 inside -= 1
                 out.append("</a>" if links else "")
             elif token.type == "code_inline":
-                code = "<code>%s</code>" % html.escape(token.content)
-                address = links and not inside and self.name_link(page, token.content)
-                out.append('<a href="%s">%s</a>' % (html.escape(address), code) if address else code)
+                can_link = links and not inside
+                out.append("<code>%s</code>" % (self._linked(page, token.content) if can_link else html.escape(token.content)))
             elif token.type == "image":
                 address, width = self.picture(page, token.attrGet("src"))
                 size = ' style="min-width:%dpx"' % min(width, 560) if width and width > 400 else ""

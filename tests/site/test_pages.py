@@ -76,8 +76,9 @@ class Pages(unittest.TestCase):
             rendered("[dead](dead.md)\n")
 
     def test_names_in_code_spans_link_but_not_in_headings_and_links(self):
-        body = rendered("## `x:sum`\n\n`x:sum`, `y`, [`x:sum`](b.md)\n").body
-        self.assertEqual(body.count("names#x:sum"), 1)
+        body = rendered("## `x:sum`\n\n`y = x:sum() + x:sum { dim = 1 }`, `y`, `xx:sum`, [`x:sum`](b.md)\n").body
+        self.assertIn('<code>y = <a href="names#x:sum">x:sum</a>() + <a href="names#x:sum">x:sum</a> {', body)
+        self.assertEqual(body.count("names#x:sum"), 2)
 
     def test_a_head_of_a_table_that_says_nothing_is_left_out(self):
         self.assertNotIn("<thead>", rendered("| | |\n| --- | --- |\n| a | b |\n").body)
