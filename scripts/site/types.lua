@@ -97,7 +97,12 @@ local function one(kind)
     text = "table {" .. table.concat(fields, ", ") .. "}"
   elseif kind == "heed.Tensor" then
     text = "tensor"
+  elseif kind == "any" then
+    text = "any value"
   else
+    if kind:find "^heed%." and not annotations.class(kind) and not annotations.aliases()[kind] then
+      error("the annotations have no type " .. kind, 0)
+    end
     local link = link_of(kind)
     text = link and ("[%s](%s)"):format(kind:gsub("^heed%.", ""), link) or kind:gsub("^heed%.", "")
   end

@@ -88,7 +88,7 @@ function heed.inference_mode(f, ...) end
 
 ---Lua's ipairs, extended to tensors and ModuleLists on every Lua; in 5.1 and LuaJIT the built-in ipairs accepts tables
 ---only.
----@param t table|heed.Tensor|heed.nn.Module what to go through
+---@param t table|heed.Tensor|heed.Module what to go through
 ---@return function next, any state, integer first
 function heed.ipairs(t) end
 

@@ -6,7 +6,7 @@
 ---@field Module heed.ModuleClass the base class of user-defined modules
 ---@field Sequential fun(...: heed.Module|any[]): heed.Sequential modules, or pairs {name, module}
 ---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList a list of modules
----@field Residual fun(m: heed.Module): heed.Residual x + m(x)
+---@field Residual fun(m: heed.Module): heed.Residual a residual connection, x + m(x)
 ---@field utils heed.nn.utils parameters and gradients as a whole
 local nn = {}
 
