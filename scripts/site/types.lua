@@ -70,9 +70,10 @@ local function function_text(kind)
   local inside, after = kind:match "^fun(%b())(.*)$"
   local names = {}
   for _, parameter in ipairs(split_list(inside:sub(2, -2))) do names[#names + 1] = parameter:match "[%w_.]+" end
-  local result = after:match "^:%s*(.*)$"
+  local results = {}
+  for i, result in ipairs(split_list(after:match "^:%s*(.*)$" or "")) do results[i] = types.markdown(result) end
   local text = "function(" .. table.concat(names, ", ") .. ")"
-  return result and ("%s giving %s"):format(text, types.markdown(result)) or text
+  return #results > 0 and ("%s giving %s"):format(text, table.concat(results, " and ")) or text
 end
 
 local function one(kind)
