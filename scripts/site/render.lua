@@ -132,7 +132,8 @@ local function table_of(page, rows, heading)
   for _, row in ipairs(rows) do
     local kind = types.markdown(row.type, row.positional):gsub("|", "\\|")
     if kind == "table of options" then kind = "table" end
-    add(page, ("| `%s`%s | %s | %s |"):format(row.name, row.optional and "?" or "", kind, types.cell(row.doc)))
+    local meaning = row.doc:gsub("^%.%.%.%s*", "") -- of a type such as "any ...", any number of values
+    add(page, ("| `%s`%s | %s | %s |"):format(row.name, row.optional and "?" or "", kind, types.cell(meaning)))
   end
 end
 

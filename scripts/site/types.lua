@@ -148,7 +148,8 @@ function types.markdown(kind, leave_out)
     end
   end
   if #shown == 0 then return "table of options" end
-  return table.concat(shown, #shown > 2 and ", " or " or "):gsub(", ([^,]*)$", " or %1")
+  local last = table.remove(shown)
+  return #shown > 0 and table.concat(shown, ", ") .. " or " .. last or last
 end
 
 --- The fields of the tables of options in a type.
