@@ -248,7 +248,7 @@ function Module:on_weights(f) end
 
 ---Returns m(input, …), where functions may change the tensors at points: {["blocks.0.hook_resid_post"] = f}, or a list
 ---of {names, f}.
----@param input any
+---@param input any the input of the module
 ---@param hooks table functions by the names of points
 ---@param ... any further arguments of the forward
 ---@return any ...
