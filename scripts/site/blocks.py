@@ -14,10 +14,11 @@ LABELS = {
 LEXERS = {"sh": "bash"}
 _formatter = HtmlFormatter(nowrap=True)
 
-# What a script in a browser cannot have: threads, other programs, ranks, and files that only the repository has.
+# What a script in a browser cannot have: threads, other programs, ranks, and files that only the repository has but for
+# the models of the playground.
 NOT_IN_BROWSER = re.compile(
     r"""get_num_threads|heed\.distributed|heed\.parallel|heed_mpi|\bio\.popen|\bos\.execute|"""
-    r"""["'](build|tests|scripts|docs)/""")
+    r"""["'](build/|tests/|docs/|scripts/(?!examples/(induction|names_llama)["']))""")
 
 
 def _lexed(code, language):

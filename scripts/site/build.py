@@ -6,6 +6,7 @@ Without the playground's folder no page links to it; without the search library 
 """
 import argparse
 import glob
+import gzip
 import html
 import json
 import os
@@ -66,6 +67,17 @@ def first_comment(path):
     return " ".join(lines)
 
 
+def sizes(folder):
+    plain = packed = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(where, name), "rb") as file:
+                data = file.read()
+            plain += len(data)
+            packed += len(gzip.compress(data))
+    return "%.1f MB, %.1f MB gzipped" % (plain / 1e6, packed / 1e6)
+
+
 class Site:
     def __init__(self, options):
         self.options = options
@@ -93,8 +105,7 @@ class Site:
         named = {path_of(entry) for _, group in navigation.GROUPS for entry in group}
         others = sorted(set(self.markdown_files()) - named)
         for name, entries in navigation.GROUPS:
-            group = [self.add_file(entry, name) for entry in entries
-                     if os.path.isfile(os.path.join(TOP, path_of(entry)))]
+            group = [self.add_file(entry, name) for entry in entries]
             if name == "Examples":
                 group += [self.add_file(source, name) for source in others
                           if source.startswith(("docs/example-", "scripts/"))]
@@ -115,6 +126,8 @@ class Site:
 
     def add_file(self, entry, group):
         source, nav_title = path_of(entry), None if isinstance(entry, str) else entry[1]
+        if not os.path.isfile(os.path.join(TOP, source)):
+            raise PageError("navigation.py: %s does not exist" % source)
         return self.add(source, read(os.path.join(TOP, source)), group, nav_title)
 
     def add_scripts(self):
@@ -196,7 +209,8 @@ class Site:
     def name_link(self, page, name):
         """The address of what a name in code stands for: a function, as heed.randn or x:sum, or a file; or None."""
         if pages.SOURCES.fullmatch(name):
-            return relative(page.output, self.source_page(name).output) if os.path.isfile(os.path.join(TOP, name)) else None
+            there = os.path.isfile(os.path.join(TOP, name))
+            return relative(page.output, self.source_page(name).output) if there else None
         # Other names that stand alone are words and arguments as well.
         target = self.names.get(name) or "_" in name and self.names.get("heed." + name)
         if not target or target.split("#")[0] == page.output:
@@ -303,7 +317,7 @@ class Site:
     def copy_playground(self):
         """The playground, with a way back to the site."""
         shutil.copytree(self.options.playground, os.path.join(self.out, "playground"),
-                        ignore=shutil.ignore_patterns("*.wasm"))  # its page has them as text
+                        ignore=shutil.ignore_patterns("*.wasm", "*.gz"))  # its page has them as text
         page = read(os.path.join(self.options.playground, "index.html"))
         heading, linked = "<h1>heed ", '<h1><a href="../index.html" style="color:inherit">heed</a> '
         if page.count(heading) != 1:
@@ -339,8 +353,8 @@ class Site:
             with open(self.options.scripts, "w", encoding="utf-8") as file:
                 json.dump([{"page": page.output, "script": script, "output": output}
                            for page in self.pages.values() for script, output in page.scripts], file)
-        print("%s: %d pages, %d scripts for the playground" % (
-            self.out, len(self.pages) + 1, sum(len(page.scripts) for page in self.pages.values())))
+        print("%s: %d pages, %d scripts for the playground; %s" % (
+            self.out, len(self.pages) + 1, sum(len(page.scripts) for page in self.pages.values()), sizes(self.out)))
 
 
 def main():

@@ -10,11 +10,9 @@ if ! [ -d "$npm/node_modules/minisearch" ]; then
   npm install --prefix "$npm" --no-save --no-audit --no-fund --silent minisearch@7.2.0
 fi
 python=$("$here/../dev/find_python.sh" markdown_it pygments)
-if [ -f "$here/reference.lua" ]; then
-  rm -rf "$build/site/reference"
-  mkdir -p "$build/site/reference"
-  "$build/heed" "$here/reference.lua" "$build/site/reference"
-fi
+rm -rf "$build/site/reference"
+mkdir -p "$build/site/reference"
+"$build/heed" "$here/reference.lua" "$build/site/reference"
 set -- "$build/docs" --reference "$build/site/reference" --scripts "$build/site/scripts.json" \
   --minisearch "$npm/node_modules/minisearch/dist/umd/index.js"
 [ ! -f "$build/playground/index.html" ] || set -- "$@" --playground "$build/playground"

@@ -1,8 +1,8 @@
 """The site's navigation: groups of pages in reading order.
 
-A page is the path of its Markdown file, or (path, title) where its first heading is too long for the navigation. Pages
-of docs/ that no group names follow at the end of Guides, and docs/example-*.md at the end of Examples; build.py adds the
-reference and the sources of examples. A page that does not exist is left out; scripts/site/check.py finds it.
+A page is the path of its Markdown file, or (path, title) where its first heading is too long here. Pages of docs/ that
+no group names follow at the end of Guides, and docs/example-*.md at the end of Examples; build.py adds the reference and
+the sources of examples.
 """
 
 GROUPS = [

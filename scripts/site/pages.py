@@ -186,7 +186,8 @@ class Renderer:
                 out.append("</a>" if links else "")
             elif token.type == "code_inline":
                 can_link = links and not inside
-                out.append("<code>%s</code>" % (self._linked(page, token.content) if can_link else html.escape(token.content)))
+                code = self._linked(page, token.content) if can_link else html.escape(token.content)
+                out.append("<code>%s</code>" % code)
             elif token.type == "image":
                 address, width = self.picture(page, token.attrGet("src"))
                 size = ' style="min-width:%dpx"' % min(width, 560) if width and width > 400 else ""

@@ -85,6 +85,21 @@ end
 
 -- ---- Arguments and results ----------------------------------------------------------------------
 
+-- An argument that is nothing but a table of options needs no row if its fields say all: without a meaning of its own,
+-- or with one that is that of its only field.
+local function without_tables(rows)
+  local kept = {}
+  for _, row in ipairs(rows) do
+    local fields = {}
+    for _, other in ipairs(rows) do
+      if other.name:sub(1, #row.name + 1) == row.name .. "." then fields[#fields + 1] = other end
+    end
+    if #fields == 1 and fields[1].doc == "" then fields[1].doc, row.doc = row.doc, "" end
+    if row.doc ~= "" or types.markdown(row.type, true) ~= "table of options" then kept[#kept + 1] = row end
+  end
+  return kept
+end
+
 local function rows_of(record)
   local rows, by_name, by_options = {}, {}, {}
   for _, param in ipairs(record.params) do
@@ -98,14 +113,16 @@ local function rows_of(record)
   local sources = {} -- of options: {type, the argument that is nothing but options}
   for _, param in ipairs(record.params) do
     local alone = types.markdown(param.type, true) == "table of options"
-    sources[#sources + 1] = { kind = param.type, argument = alone and param.name .. "." or "" }
+    local argument = alone and param.name .. "." or ""
+    sources[#sources + 1] = { kind = param.type, argument = argument, doc = param.doc[1] or "" }
   end
   for _, overload in ipairs(record.overloads) do
     local kind = annotations.options_and_result(overload)
-    if kind then sources[#sources + 1] = { kind = kind, argument = "" } end
+    if kind then sources[#sources + 1] = { kind = kind, argument = "", doc = "" } end
   end
   for _, source in ipairs(sources) do
-    for _, field in ipairs(types.options(source.kind)) do
+    local fields = types.options(source.kind)
+    for _, field in ipairs(fields) do
       local row = by_name[field.name]
       if row and row.positional and source.argument == "" then
         row.named = true
@@ -114,6 +131,7 @@ local function rows_of(record)
         local kind = field.type:gsub("%s+$", "")
         row = { name = source.argument .. field.name, optional = field.optional or kind:find "%?$" ~= nil,
           type = kind:gsub("%?$", ""), doc = field.doc[1] or "", named = source.argument == "" }
+        if #fields == 1 and row.named and row.doc == "" then row.doc = source.doc end
         by_name[field.name] = row
         by_options[#by_options + 1] = row
       elseif row.doc == "" then
@@ -122,7 +140,7 @@ local function rows_of(record)
     end
   end
   for _, row in ipairs(by_options) do rows[#rows + 1] = row end
-  return rows
+  return without_tables(rows)
 end
 
 render.rows_of = rows_of
@@ -132,7 +150,8 @@ local function table_of(page, rows, heading)
   for _, row in ipairs(rows) do
     local kind = types.markdown(row.type, row.positional):gsub("|", "\\|")
     if kind == "table of options" then kind = "table" end
-    add(page, ("| `%s`%s | %s | %s |"):format(row.name, row.optional and "?" or "", kind, types.cell(row.doc)))
+    local meaning = row.doc:gsub("^%.%.%.%s*", "") -- of a type such as "any ...", any number of values
+    add(page, ("| `%s`%s | %s | %s |"):format(row.name, row.optional and "?" or "", kind, types.cell(meaning)))
   end
 end
 

@@ -8,6 +8,7 @@ local function guide(file, title) return { file = file, title = title } end
 
 local pytorch = guide("coming-from-pytorch", "Coming from PyTorch")
 local attention = guide("attention", "Attention")
+local options = guide("attention-options", "Options of attention")
 local masks = guide("masks", "Masks")
 local modules = guide("modules", "Modules")
 local training = guide("training", "Training")
@@ -66,7 +67,8 @@ return {
       { "Generators", "heed:Generators", "heed.Generator" } } },
 
   { file = "attention", title = "Attention functions",
-    guides = { attention, masks, guide("packed", "Packed sequences"), guide("linear-attention", "Linear attention") },
+    guides = { attention, options, masks, guide("packed", "Packed sequences"),
+      guide("linear-attention", "Linear attention") },
     about = "Attention on queries, keys and values that exist already. The modules also compute these.",
     groups = { { "Attention", "heed.Operations:Attention", "heed:Attention" },
       { "Linear attention", "heed.Operations:Linear attention" } } },
@@ -74,7 +76,7 @@ return {
     about = "Masks as values, for the option `attn_mask` of attention functions and modules.",
     groups = { { "Kinds of masks", "heed.mask" }, { "The class Mask", "heed.Mask" } } },
   { file = "attention-modules", title = "Attention modules",
-    guides = { attention, guide("modules", "Modules"), guide("caches", "Caches"), guide("threads", "Time slices") },
+    guides = { attention, options, modules, guide("caches", "Caches"), guide("threads", "Time slices") },
     about = "Attention with its projections. Called as `y, info = m(x, options)`.",
     groups = { { "Modules", "heed.nn:Attention modules", "heed.nn:PyTorch's attention" },
       { "Linear attention", "heed.nn:Linear attention" },
@@ -134,7 +136,7 @@ return {
     groups = { { "Datasets", "heed.utils.data", "heed.Items" }, { "Samplers", "heed.Sampler" },
       { "Checkpoints and progress", "heed.utils", "heed.Progress" } } },
 
-  { file = "models", title = "Models", guides = { models, guide("limits", "Limits") },
+  { file = "models", title = "Models", guides = { models, guide("encoders", "Encoders") },
     about = "Language models and sentence encoders. Token ids count from 1: they are those of Hugging Face plus 1.",
     groups = { { "Loading", "heed.models" },
       { "Decoders", "heed.Decoder", "heed.GPT2Class", "heed.LlamaClass", "heed.Qwen2Class", "heed.Qwen3Class",
@@ -156,12 +158,14 @@ return {
     about = "Tensors, models and checkpoints in files.",
     groups = { { "Files", "heed:Files" } } },
   { file = "settings", title = "Threads, limits, information",
-    guides = { guide("threads", "Threads"), guide("limits", "Limits"), guide("prompt", "The prompt") },
+    guides = { guide("threads", "Threads"), guide("limits", "Limits"), guide("precision", "Arithmetic in fewer bits"),
+      guide("prompt", "The prompt") },
     about = "Settings of a Lua state, and what it uses.",
     groups = { { "Threads, limits, information", "heed:Threads, limits, information" },
       { "Ctrl-C", "heed.interrupt" } } },
 
-  { file = "distributed", title = "Communication between ranks", guides = { machines },
+  { file = "distributed", title = "Communication between ranks",
+    guides = { machines, guide("machines-costs", "What it costs") },
     about = "`local dist = require \"heed.distributed\"`: the ranks of a job that `mpirun` started. A script without "
       .. "it is rank 1 of 1, as in the examples.",
     groups = { { "Communication", "heed.distributed:" }, { "Messages", "heed.Work" },

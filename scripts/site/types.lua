@@ -70,9 +70,10 @@ local function function_text(kind)
   local inside, after = kind:match "^fun(%b())(.*)$"
   local names = {}
   for _, parameter in ipairs(split_list(inside:sub(2, -2))) do names[#names + 1] = parameter:match "[%w_.]+" end
-  local result = after:match "^:%s*(.*)$"
+  local results = {}
+  for i, result in ipairs(split_list(after:match "^:%s*(.*)$" or "")) do results[i] = types.markdown(result) end
   local text = "function(" .. table.concat(names, ", ") .. ")"
-  return result and ("%s giving %s"):format(text, types.markdown(result)) or text
+  return #results > 0 and ("%s giving %s"):format(text, table.concat(results, " and ")) or text
 end
 
 local function one(kind)
@@ -97,7 +98,12 @@ local function one(kind)
     text = "table {" .. table.concat(fields, ", ") .. "}"
   elseif kind == "heed.Tensor" then
     text = "tensor"
+  elseif kind == "any" then
+    text = "any value"
   else
+    if kind:find "^heed%." and not annotations.class(kind) and not annotations.aliases()[kind] then
+      error("the annotations have no type " .. kind, 0)
+    end
     local link = link_of(kind)
     text = link and ("[%s](%s)"):format(kind:gsub("^heed%.", ""), link) or kind:gsub("^heed%.", "")
   end
@@ -142,7 +148,8 @@ function types.markdown(kind, leave_out)
     end
   end
   if #shown == 0 then return "table of options" end
-  return table.concat(shown, #shown > 2 and ", " or " or "):gsub(", ([^,]*)$", " or %1")
+  local last = table.remove(shown)
+  return #shown > 0 and table.concat(shown, ", ") .. " or " .. last or last
 end
 
 --- The fields of the tables of options in a type.

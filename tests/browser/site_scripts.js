@@ -8,10 +8,18 @@ const [scripts, runtime, wasm] = process.argv.slice(2).map((name) => path.resolv
 const loaded = require(runtime);
 const createHeed = loaded.createHeed || loaded;
 
+// The models that the playground gives to scripts that name them.
+const models = {};
+for (const name of ["induction", "names_llama"]) {
+  const folder = path.join("scripts/examples", name);
+  for (const file of fs.readdirSync(folder)) models[`${folder}/${file}`] = fs.readFileSync(path.join(folder, file));
+}
+
 // What a script prints, and its errors.
 async function run(module, source) {
   let output = "", errors = "";
   const heed = await createHeed(module, {
+    files: models,
     print: (text) => { output += text; return true; },
     error: (text) => { errors += text; },
     environment: { LANG: "C.UTF-8" },

@@ -8,7 +8,7 @@ local Utils = {}
 ---f(…) without keeping what it computes for the backward pass, where it is called again, with the same random numbers: of
 ---the default generator, and of generators among the arguments. Parameters that f uses get their gradients. Unless
 ---operations are recorded, this is f(…).
----@param f function|heed.nn.Module what to call: a function or a module
+---@param f function|heed.Module what to call: a function or a module
 ---@param ... any its arguments
 ---@return any ...
 function Utils.checkpoint(f, ...) end

@@ -20,6 +20,22 @@ local distributed = {}
 ---A group of new_group, a mesh of one dimension, or nil for all ranks.
 ---@alias heed.AnyGroup heed.Group|heed.DeviceMesh|nil
 
+---@class heed.InitGroupOptions
+---@field timeout? number seconds to wait for others in a call; 60 by default
+---@field check? boolean whether calls are agreed on first; true by default
+
+---@class heed.GroupOption
+---@field group? heed.AnyGroup all ranks by default
+
+---@class heed.AllReduceOptions: heed.GroupOption
+---@field ordered? boolean true or nil: the order of the ranks, as always
+
+---@class heed.GatherOptions: heed.GroupOption
+---@field sizes? boolean whether the sizes of dimension 1 may differ; false by default
+
+---@class heed.MessageOptions: heed.GroupOption
+---@field tag? integer 0 to 32767; 0 by default
+
 ---Whether heed_mpi can be loaded.
 ---@return boolean
 function distributed.is_available() end
@@ -30,7 +46,7 @@ function distributed.is_initialized() end
 
 ---Starts communication between the ranks of the job; all of them call it.
 ---Without `check` a mistake can give wrong numbers, and a message that is too long can damage memory.
----@param options? { timeout: number?, check: boolean? } seconds to wait for others in a call (60); agree first (true)
+---@param options? heed.InitGroupOptions
 function distributed.init_process_group(options) end
 
 ---Waits for all ranks and ends communication, once in a process. A script of the command heed may end without it.
@@ -61,34 +77,34 @@ function distributed.barrier(group) end
 ---recorded, x must not require a gradient.
 ---@param x heed.Tensor written in place
 ---@param op? heed.ReduceOp "sum" by default
----@param options? { ordered: boolean?, group: heed.AnyGroup } ordered: as always
+---@param options? heed.AllReduceOptions
 ---@return heed.Tensor x
 function distributed.all_reduce(x, op, options) end
 
 ---The tensors of all ranks, in the order of the ranks: views of one new tensor.
 ---@param x heed.Tensor of the same shape and dtype on all ranks
----@param options? { group: heed.AnyGroup, sizes: boolean? } sizes = true: the sizes of dimension 1 may differ
+---@param options? heed.GatherOptions
 ---@return heed.Tensor[]
 function distributed.all_gather(x, options) end
 
 ---Writes the tensors of all ranks to out: one after the other along dimension 1, or [ranks, shape of x].
 ---@param out heed.Tensor of the dtype of x
 ---@param x heed.Tensor of the same shape and dtype on all ranks
----@param options? { group: heed.AnyGroup }
+---@param options? heed.GroupOption
 ---@return heed.Tensor out
 function distributed.all_gather_into_tensor(out, x, options) end
 
 ---This rank's part of the sum (…) of x over all ranks, as a new tensor: x is divided evenly along dimension 1.
 ---@param x heed.Tensor the first size is a multiple of the number of ranks
 ---@param op? heed.ReduceOp "sum" by default
----@param options? { group: heed.AnyGroup }
+---@param options? heed.GroupOption
 ---@return heed.Tensor
 function distributed.reduce_scatter(x, op, options) end
 
 ---Replaces x on each rank by that of rank src.
 ---@param x heed.Tensor written in place, but on src
 ---@param src integer a rank of the group
----@param options? { group: heed.AnyGroup }
+---@param options? heed.GroupOption
 ---@return heed.Tensor x
 function distributed.broadcast(x, src, options) end
 
@@ -96,7 +112,7 @@ function distributed.broadcast(x, src, options) end
 ---are copied. Messages from one rank to another with the same tag arrive in their order.
 ---@param x heed.Tensor what is sent
 ---@param dst integer a rank of the group
----@param options? { tag: integer?, group: heed.AnyGroup } tag: 0 to 32767 (0)
+---@param options? heed.MessageOptions
 ---@return heed.Work
 function distributed.isend(x, dst, options) end
 
@@ -104,7 +120,7 @@ function distributed.isend(x, dst, options) end
 ---dtype that are sent. While operations are recorded, x must not require a gradient.
 ---@param x heed.Tensor where it is written
 ---@param src integer a rank of the group
----@param options? { tag: integer?, group: heed.AnyGroup } tag: 0 to 32767 (0)
+---@param options? heed.MessageOptions
 ---@return heed.Work
 function distributed.irecv(x, src, options) end
 

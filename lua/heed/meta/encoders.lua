@@ -117,7 +117,7 @@ function Encoder:encode_steps(texts, options) end
 ---The scores of pairs of texts by a cross-encoder, or of texts. The longer text of a pair is truncated first. By default
 ---the activation is that of config.json; without one it is sigmoid for one label and none for several. Not recorded.
 ---@param pairs heed.TextOrPair[] pairs or texts
----@param options? { activation: ("none"|"sigmoid"|"softmax"|"tanh")? }
+---@param options? { activation: ("none"|"sigmoid"|"softmax"|"tanh")? } that of the model by default
 ---@return heed.Tensor [n], or [n, labels] for several labels
 ---@nodiscard
 function Encoder:score(pairs, options) end

@@ -73,7 +73,7 @@ local autograd = {}
 ---x:backward() for several tensors at once.
 ---@param tensors heed.Tensor|heed.Tensor[] each with one element, unless grad_tensors are given
 ---@param grad_tensors? heed.Tensor|table<integer, heed.Tensor> a gradient for each; nil for 1
----@param options? { retain_graph: boolean? }
+---@param options? { retain_graph: boolean? } false by default
 function autograd.backward(tensors, grad_tensors, options) end
 
 ---@class heed.GradOptions

@@ -88,7 +88,7 @@ function heed.inference_mode(f, ...) end
 
 ---Lua's ipairs, extended to tensors and ModuleLists on every Lua; in 5.1 and LuaJIT the built-in ipairs accepts tables
 ---only.
----@param t table|heed.Tensor|heed.nn.Module what to go through
+---@param t table|heed.Tensor|heed.Module what to go through
 ---@return function next, any state, integer first
 function heed.ipairs(t) end
 
@@ -104,7 +104,7 @@ function heed.pairs(t) end
 ---dimensions. Booleans give bool, everything else float32 unless a dtype is given. Tables at the same depth must have
 ---equal lengths.
 ---@param data heed.Nested the values
----@param options? heed.DType|heed.MakerOptions
+---@param options? heed.DType|heed.MakerOptions a dtype, or a table of options
 ---@return heed.Tensor
 ---@nodiscard
 function heed.tensor(data, options) end
@@ -130,7 +130,7 @@ function heed.empty(...) end
 ---A tensor filled with `value`. A boolean gives bool, unless a dtype is given.
 ---@param shape integer|integer[] the sizes
 ---@param value number|boolean that of every element
----@param options? heed.DType|heed.MakerOptions
+---@param options? heed.DType|heed.MakerOptions a dtype, or a table of options
 ---@return heed.Tensor
 ---@nodiscard
 function heed.full(shape, value, options) end

@@ -32,7 +32,7 @@ function interpret.sink_share(weights, options) end
 ---How alike the maps of each two heads are. "jensen_shannon": 1 - JS / log 2, the mean over queries; 1 for equal heads, 0
 ---for heads that share no key. "cosine": of the maps as vectors. arXiv:1906.04341.
 ---@param weights heed.Weights of one layer or of several
----@param options? { measure: ("jensen_shannon"|"cosine")? }
+---@param options? { measure: ("jensen_shannon"|"cosine")? } "jensen_shannon" by default
 ---@return heed.Tensor agreement [.., h, h]
 ---@nodiscard
 function interpret.agreement(weights, options) end
@@ -52,9 +52,13 @@ function interpret.rollout(weights, options) end
 ---@nodiscard
 function interpret.previous_token_score(weights) end
 
+---@class heed.InductionOptions
+---@field period? integer after how many tokens the text repeats itself
+---@field ids? heed.Indices its tokens [s] or [b, s]
+
 ---The mean weight on the tokens that came after earlier occurrences of the query's token. arXiv:2209.11895.
 ---@param weights heed.Weights of one layer or of several
----@param options { period: integer?, ids: heed.Indices? } one of them: after how many tokens the text repeats itself, or its tokens [s] or [b, s]
+---@param options heed.InductionOptions one of both
 ---@return heed.Tensor score [.., h]
 ---@nodiscard
 function interpret.induction_score(weights, options) end

@@ -6,7 +6,7 @@
 ---@field Module heed.ModuleClass the base class of user-defined modules
 ---@field Sequential fun(...: heed.Module|any[]): heed.Sequential modules, or pairs {name, module}
 ---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList a list of modules
----@field Residual fun(m: heed.Module): heed.Residual x + m(x)
+---@field Residual fun(m: heed.Module): heed.Residual a residual connection, x + m(x)
 ---@field utils heed.nn.utils parameters and gradients as a whole
 local nn = {}
 
@@ -248,7 +248,7 @@ function Module:on_weights(f) end
 
 ---Returns m(input, …), where functions may change the tensors at points: {["blocks.0.hook_resid_post"] = f}, or a list
 ---of {names, f}.
----@param input any
+---@param input any the input of the module
 ---@param hooks table functions by the names of points
 ---@param ... any further arguments of the forward
 ---@return any ...

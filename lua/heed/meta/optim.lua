@@ -64,7 +64,7 @@ function Optimizer:load_state_dict(state) end
 ---@field dampening? number of the gradient in the momentum; 0 by default
 ---@field weight_decay? number 0 by default
 ---@field nesterov? boolean false by default
----@field maximize? boolean goes up instead of down
+---@field maximize? boolean goes up instead of down; false by default
 
 ---Gradient descent, with momentum if it is given.
 ---@param parameters heed.Learning such as m:parameters()
@@ -78,14 +78,17 @@ function Optimizer:load_state_dict(state) end
 ---@nodiscard
 function optim.SGD(parameters, lr, momentum, dampening, weight_decay, nesterov, maximize) end
 
----@class heed.AdamOptions
+---@class heed.AdamWOptions
 ---@field lr? number 1e-3 by default
 ---@field betas? number[] of the averages of gradients and of their squares; {0.9, 0.999} by default
 ---@field eps? number 1e-8 by default
----@field weight_decay? number 0 by default, for AdamW 0.01
----@field amsgrad? boolean divides by the largest average of squares so far
----@field maximize? boolean goes up instead of down
----@field decoupled_weight_decay? boolean as AdamW; not an option of AdamW itself
+---@field weight_decay? number 0.01 by default
+---@field amsgrad? boolean divides by the largest average of squares so far; false by default
+---@field maximize? boolean goes up instead of down; false by default
+
+---@class heed.AdamOptions: heed.AdamWOptions
+---@field weight_decay? number 0 by default
+---@field decoupled_weight_decay? boolean shrinks the parameters themselves, as AdamW; false by default
 
 ---Adam. The weight decay is added to the gradient. Source: arXiv:1412.6980.
 ---@param parameters heed.Learning such as m:parameters()
@@ -102,7 +105,7 @@ function optim.Adam(parameters, lr, betas, eps, weight_decay, amsgrad, maximize,
 
 ---Adam with a weight decay that shrinks the parameters themselves, by default 0.01. Source: arXiv:1711.05101.
 ---@param parameters heed.Learning such as m:parameters()
----@param lr? number|heed.AdamOptions
+---@param lr? number|heed.AdamWOptions
 ---@param betas? number[]
 ---@param eps? number
 ---@param weight_decay? number
@@ -118,8 +121,8 @@ function optim.AdamW(parameters, lr, betas, eps, weight_decay, amsgrad, maximize
 ---@field eps? number 1e-8 by default
 ---@field weight_decay? number 0 by default
 ---@field momentum? number 0 by default
----@field centered? boolean divides by the standard deviation
----@field maximize? boolean goes up instead of down
+---@field centered? boolean divides by the standard deviation; false by default
+---@field maximize? boolean goes up instead of down; false by default
 
 ---Divides gradients by an average of their magnitude.
 ---@param parameters heed.Learning such as m:parameters()
@@ -312,7 +315,7 @@ function schedules.CosineAnnealingWarmRestarts(optimizer, T_0, T_mult, eta_min, 
 ---@field max_momentum? number|number[] the highest; 0.95 by default
 ---@field div_factor? number the first rate is max_lr / div_factor; 25 by default
 ---@field final_div_factor? number the last is the first / final_div_factor; 1e4 by default
----@field three_phase? boolean goes down as long as up, and then to the last rate
+---@field three_phase? boolean goes down as long as up, and then to the last rate; false by default
 
 ---Goes up to max_lr and down to almost nothing. Source: arXiv:1708.07120.
 ---@param optimizer heed.Optimizer whose rates it sets

@@ -31,7 +31,7 @@ function Utils.progress(total, options) end
 function Progress:update(done, text, amount) end
 
 ---Writes a line above the bar.
----@param line any
+---@param line any what to write
 ---@return heed.Progress self
 function Progress:print(line) end
 

@@ -270,24 +270,24 @@ print(("%.4f - %.4f"):format(info.metric, info.baseline)) -- what they add up to
 --## plot.heatmap
 local plot = require "heed.plot"
 local weights = heed.tensor { { 1, 0, 0 }, { 0.4, 0.6, 0 }, { 0.2, 0.2, 0.6 } }
-print(plot.heatmap(weights, { labels = { "the", "cat", "sat" }, values = true, to = "string" }))
+io.write(plot.heatmap(weights, { labels = { "the", "cat", "sat" }, values = true, to = "string" }))
 
 --## plot.line
 local plot = require "heed.plot"
-print(plot.line(heed.range(0, 6, 0.2):sin(), { width = 40, height = 7, to = "string" }))
+io.write(plot.line(heed.range(0, 6, 0.2):sin(), { width = 40, height = 7, to = "string" }))
 
 --## plot.bars
 local plot = require "heed.plot"
-print(plot.bars(heed.tensor { 3, 1, 2 }, { labels = { "the", "cat", "sat" }, width = 40, to = "string" }))
+io.write(plot.bars(heed.tensor { 3, 1, 2 }, { labels = { "the", "cat", "sat" }, width = 40, to = "string" }))
 
 --## plot.hist
 local plot = require "heed.plot"
-print(plot.hist(heed.randn(1000), { bins = 6, width = 60, to = "string" }))
+io.write(plot.hist(heed.randn(1000), { bins = 6, width = 60, to = "string" }))
 
 --## plot.attention
 local plot = require "heed.plot"
 local weights = heed.tensor { { { 1, 0, 0 }, { 0.4, 0.6, 0 }, { 0.2, 0.2, 0.6 } } } -- a layer of one head
-print(plot.attention(weights, { "the", "cat", "sat" }, { top = 2, to = "string", format = "txt" }))
+io.write(plot.attention(weights, { "the", "cat", "sat" }, { top = 2, to = "string", format = "txt" }))
 print(plot.attention(weights, { "the", "cat", "sat" }, { file = "attention.html" })) -- a page for a browser
 
 --## heed.save
