@@ -227,18 +227,19 @@ for side in ${SIDES:-$all_sides}; do
       # shellcheck disable=SC2086
       tally 'the C tests under qemu' run riscv64 qemu-riscv64 $names
       tally 'the same bits' digests riscv64 riscv64-linux-gnu-gcc '' '-static -lm -pthread' '' qemu-riscv64 ;;
-    wasm) # with vectors; one thread; no signals, no process limits, no JSON, zip and Lua
+    wasm) # with vectors; one thread; no signals, no process limits, no folders, no JSON, zip and Lua
+      # Fast calls into node 20's own WASI damage the heap of V8: node crashes when a long program ends.
+      node='node --no-warnings --no-turbo-fast-api-calls --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs'
       names=$(without test_files test_failing test_states test_lua_module test_cancel test_parallel test_busy test_log \
-        test_poll)
+        test_poll test_cache_file test_files_failing test_large_tokenizers test_many_states test_script_faults \
+        test_sentencepiece)
       # shellcheck disable=SC2086
       tally 'clang for wasm32-wasi' make_tests wasm 'clang --target=wasm32-wasi --sysroot=/usr' -msimd128 \
         '-Itests/c/plain -D_WASI_EMULATED_MMAN' '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' '' $names
       # shellcheck disable=SC2086
-      tally 'the C tests in node' run wasm \
-        'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' $names
+      tally 'the C tests in node' run wasm "$node" $names
       tally 'the same bits' digests wasm 'clang --target=wasm32-wasi --sysroot=/usr' -msimd128 \
-        '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' .wasm \
-        'node --no-warnings --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs' ;;
+        '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' .wasm "$node" ;;
   esac
 done
 tallied

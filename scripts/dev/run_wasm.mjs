@@ -1,5 +1,5 @@
 // Runs a program for WASI (WebAssembly) in the current folder; ends with its exit code.
-//   node --no-warnings --experimental-wasi-unstable-preview1 run_wasm.mjs PROGRAM [ARGUMENT...]
+//   node --no-warnings --no-turbo-fast-api-calls --experimental-wasi-unstable-preview1 run_wasm.mjs PROGRAM [ARGUMENT...]
 import { readFileSync } from "node:fs";
 import { WASI } from "node:wasi";
 
