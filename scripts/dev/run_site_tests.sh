@@ -19,8 +19,7 @@ set +e
 tally 'the generator' "$python" tests/site/test_pages.py
 tally 'the pages' "$python" scripts/site/check.py "$build/docs" "$build/site/scripts.json" "$build/heed"
 [ "$browser" != yes ] || tally 'the pages in Chromium' node tests/browser/site.js "$build/docs" "$npm"
-# Without `make playground` no page links to it.
-if [ -f "$build/playground/index.html" ]; then
+if [ -f "$build/playground/heed.wasm" ]; then
   tally 'scripts in WebAssembly' node tests/browser/site_scripts.js "$build/site/scripts.json" \
     scripts/playground/runtime.js "$build/playground/heed.wasm"
 fi
