@@ -36,8 +36,9 @@ end
 
 local made = {} -- folders
 for i = 2, #arg do
-  local file <close> = assert(io.open(arg[i]))
-  local text = file:read "a"
+  local file = assert(io.open(arg[i]))
+  local text = file:read "*a"
+  file:close()
   local stripped = strip(text)
   -- The same program: compiled without the names that debugging needs, it is the same.
   local before, after = assert(load(text, "=x")), assert(load(stripped, "=x"))
@@ -45,6 +46,7 @@ for i = 2, #arg do
   local path = folder .. "/" .. arg[i]
   local inner = path:match "^(.*)/"
   if not made[inner] then made[inner] = os.execute(("mkdir -p '%s'"):format(inner)) end
-  local out <close> = assert(io.open(path, "w"))
+  local out = assert(io.open(path, "w"))
   out:write(stripped)
+  out:close()
 end

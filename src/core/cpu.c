@@ -102,7 +102,7 @@ static unsigned detect(bool tiles) {
 void heed__cpu_name(char text[HEED__CPU_NAME]) {
 #if defined(__aarch64__)
   strcpy(text, "arm64");
-#elif defined(__wasm__)
+#elif defined(__wasm32__)
   strcpy(text, "WebAssembly");
 #else
   strcpy(text, "unknown");
