@@ -16,7 +16,7 @@ const read = (...parts) => fs.readFileSync(path.join(...parts), "utf8");
 const escapeMarkup = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
 
 const SHARED = {
-  bundle: true, minify: true, write: false, format: "iife", target: "es2020", loader: { ".lua": "text" },
+  bundle: true, minify: true, write: false, format: "iife", target: "es2022", loader: { ".lua": "text" },
   nodePaths: [path.join(tools, "node_modules")], logLevel: "warning",
 };
 async function build(file, more) {
