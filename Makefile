@@ -51,7 +51,7 @@ environment :=
 say = $(if $(V),$(2),@echo '  $(1) $@'; $(2))
 
 include make/libraries.mk make/build.mk make/test.mk make/cross.mk make/check.mk make/bench.mk make/install.mk make/two_files.mk \
-  make/mpi.mk make/packages.mk make/coverage.mk make/playground.mk
+  make/mpi.mk make/packages.mk make/coverage.mk make/playground.mk make/site.mk
 
 $(INSTALLING):
 	@scripts/dev/install_packages.sh $(needs)

@@ -88,7 +88,7 @@ bench-mpi: settings = MPI=1
 run-bench-mpi: all
 	@MPIRUN='$(MPIRUN)' scripts/bench/ranks.sh $(BUILD)
 
-## measures a network between two namespaces beside the formulas of docs/machines.md
+## measures a network between two namespaces beside the formulas of docs/machines-costs.md
 bench-network: needs = build mpi network
 bench-network: runs = run-bench-network
 bench-network: settings = MPI=1

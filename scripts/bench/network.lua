@@ -1,4 +1,4 @@
--- What communication takes beside the formulas of docs/machines.md, with two ranks on two machines.
+-- What communication takes beside the formulas of docs/machines-costs.md, with two ranks on two machines.
 --   make bench-network         two machines made of network namespaces: it changes the rate of the cable by itself
 --   mpirun … heed network.lua  on real machines: as their network is
 -- With one core for each rank. Times are the shortest of several, and those of the slower rank.

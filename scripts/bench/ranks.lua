@@ -1,7 +1,8 @@
 -- What two ranks on two cores of one machine gain, and what agreeing costs; `make bench-mpi` runs it.
 --   heed ranks.lua [agree]    agree: only that; HEED_CHECK=0: without agreement
 --   heed ranks.lua die HOW    the last rank dies by `kill`, `error` or `exit` while the others wait for it
--- One rank and all of them take turns; the shortest times count, of the slower rank. docs/machines.md has the results.
+-- One rank and all of them take turns; the shortest times count, of the slower rank. docs/machines-costs.md has the
+-- results.
 local heed = require "heed"
 local dist = require "heed.distributed"
 local GPT2 = require "heed.models.gpt2"

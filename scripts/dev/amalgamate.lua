@@ -33,10 +33,11 @@ local preamble = [[
  *
  * Needs gcc 9 or clang 12, or newer, on Linux, Windows or (untested) macOS, for 32-bit or 64-bit processors. 32-bit
  * x86 needs -msse2 -mfpmath=sse, processors without 64-bit atomics -latomic. For WebAssembly, compile with clang
- * --target=wasm32-wasi and link with -lwasi-emulated-mman -Wl,-z,stack-size=1048576; without -pthread, one thread does
- * all the work. It contains all kernels, including those for AVX2, AVX-512 and NEON, and chooses at run time: -mavx2 or
- * -march=native are not needed. Other processors use the scalar kernels. Other libraries are used only if these are
- * defined as 1; a call that needs a missing one fails with a message:
+ * --target=wasm32-wasi, with -msimd128 for kernels with SIMD, and link with -lwasi-emulated-mman
+ * -Wl,-z,stack-size=1048576; without -pthread, one thread does all the work. It contains all kernels, including those
+ * for AVX2, AVX-512 and NEON, and chooses at run time: -mavx2 or -march=native are not needed. Other processors use the
+ * scalar kernels. Other libraries are used only if these are defined as 1; a call that needs a missing one fails with
+ * a message:
  *   HEED_BLAS      OpenBLAS, for processors without any of these vectors        -lopenblas
  *   HEED_CJSON     cJSON, to load .safetensors and config.json                  -lcjson (and where cJSON.h is: -I)
  *   HEED_ZIP       zlib, to load and save .npz                                  -lz

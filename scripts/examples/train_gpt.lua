@@ -78,8 +78,8 @@ if o.threads then heed.set_num_threads(o.threads) end
 -- ---- Text ---------------------------------------------------------------------------------------
 
 local top = arg[0]:match "^(.*/)scripts/examples/[^/]*$" or ""
-local OWN = { "README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/attention.md", "docs/coming-from-pytorch.md",
-  "docs/interpret.md", "docs/looking-inside.md", "docs/modules.md" }
+local OWN = { "README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/attention.md", "docs/attention-options.md",
+  "docs/coming-from-pytorch.md", "docs/interpret.md", "docs/looking-inside.md", "docs/modules.md" }
 
 local function read_texts()
   local texts, own = {}, #paths == 0

@@ -104,6 +104,13 @@ test("every example runs to its end, and those with charts show them", async (pa
   }
   return seconds.join(", ");
 });
+test("a script finds the small models where heed's source has them", async (page) => {
+  const text = 'print(require("heed.models.gpt2").load("scripts/examples/induction").config.num_hidden_layers)';
+  assert.strictEqual(await run(page, text), "2\n");
+  assert.strictEqual(await run(page, 'print(io.open("scripts/examples/" .. "induction/config.json"))'),
+    "nil\tscripts/examples/induction/config.json: No such file or directory\t44\n");
+});
+
 async function openAll(page) {
   await page.goto(ADDRESS);
   return page.locator("#open option").evaluateAll((options) => options.map((option) => option.value).filter((id) => id));

@@ -150,6 +150,7 @@ local function object(name, depth)
       and chance(50) then break end
     call = one_of(list)
   end
+  if sample and call.label:find "load$" then return one_of(sample) end -- most files are of other kinds
   return call_text(call, depth + 1)
 end
 

@@ -227,6 +227,15 @@ describe("the pages", function()
     for _, page in ipairs(all) do assert(reached[page.path], page.path) end
   end)
 
+  it("of docs are all on docs/contents.md", function()
+    local listed = {}
+    for _, link in ipairs(find_page("docs/contents.md").links) do listed["docs/" .. link.text] = true end
+    for _, page in ipairs(all) do
+      local needed = page.path:find "^docs/" and page.path ~= "docs/contents.md"
+      assert(listed[page.path] or not needed, page.path)
+    end
+  end)
+
   it("name files and make targets that exist", function()
     local missing = {}
     for _, page in ipairs(all) do
@@ -270,7 +279,7 @@ describe("the pages", function()
   end)
 
   it("name every option of attention", function()
-    local page = support.read "docs/attention.md"
+    local page = support.read "docs/attention-options.md"
     local files = {
       AttentionOptions = "attention_functions", MultiHeadAttentionOptions = "attention", ForwardOptions = "nn",
     }
@@ -278,7 +287,7 @@ describe("the pages", function()
       local annotations = support.read("lua/heed/meta/" .. file .. ".lua")
       local fields = annotations:match("%-%-%-@class heed%." .. class .. "[^\n]*\n(.-)\n\n")
       for name in fields:gmatch "%-%-%-@field ([%w_]+)" do
-        assert(page:find("`" .. name .. "`", 1, true), ("docs/attention.md: %s is missing"):format(name))
+        assert(page:find("`" .. name .. "`", 1, true), ("docs/attention-options.md: %s is missing"):format(name))
       end
     end
   end)

@@ -1,5 +1,5 @@
--- The README is short, begins with two commands and an example, and its picture is what its script draws. That its code
--- prints what it shows is tested with all pages, in pages_spec.lua.
+-- The README is short, and begins with two commands and an example. That its code prints what it shows is tested with
+-- all pages, in pages_spec.lua, and its picture in pictures_spec.lua.
 local pages = require "tests.pages"
 local support = require "tests.support"
 
@@ -12,7 +12,11 @@ local function first(language)
 end
 
 describe("the README", function()
-  it("has at most 250 lines", function() assert.is_true(readme.lines <= 250, readme.lines .. " lines") end)
+  it("can be read in two minutes: it has at most 100 lines and 500 words", function()
+    assert.is_true(readme.lines <= 100, readme.lines .. " lines")
+    local _, words = support.read("README.md"):gsub("%S+", "")
+    assert.is_true(words <= 500, words .. " words")
+  end)
 
   it("begins with the two commands", function()
     local commands = pages.commands(first("sh").code)
@@ -23,11 +27,5 @@ describe("the README", function()
     local _, lines = first("lua").code:gsub("\n", "\n")
     assert.is_true(lines <= 12, lines .. " lines")
     assert.is_string(first("lua").output)
-  end)
-
-  it("shows the picture that scripts/dev/draw_attention.lua draws", function()
-    local drawn = support.run(support.heed .. " scripts/dev/draw_attention.lua")
-    assert.are.equal("", drawn.err)
-    assert.are.equal(support.read "docs/attention.svg", drawn.out)
   end)
 end)

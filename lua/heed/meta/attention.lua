@@ -4,9 +4,11 @@
 ---@class heed.nn
 local nn = {}
 
+-- ---- Attention modules ----
+
 ---@class heed.SelfAttentionOptions
----@field d_in integer
----@field d_out integer
+---@field d_in integer the size of a token
+---@field d_out integer the size of the result
 ---@field qkv_bias? boolean whether the projections have a bias; false by default
 ---@field generator? heed.Generator draws the weights
 
@@ -17,17 +19,17 @@ local nn = {}
 ---such parts, head, split and another softmax_dim raise an error.
 ---@class heed.SelfAttention: heed.Module, heed.Surgery, heed.Inspected
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
----@field W_query heed.Linear|heed.Module
----@field W_key heed.Linear|heed.Module
----@field W_value heed.Linear|heed.Module
----@field d_in integer
----@field d_out integer
+---@field W_query heed.Linear|heed.Module from tokens to queries
+---@field W_key heed.Linear|heed.Module from tokens to keys
+---@field W_value heed.Linear|heed.Module from tokens to values
+---@field d_in integer the size of a token
+---@field d_out integer the size of the result
 ---@field scale number a factor of the scores, 1 / √d_out at first; can be set
 
 ---Self-attention with one head, in which every token sees all tokens. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
 ---@overload fun(options: heed.SelfAttentionOptions): heed.SelfAttention
----@param d_in integer
----@param d_out integer
+---@param d_in integer the size of a token
+---@param d_out integer the size of queries, keys and values
 ---@param qkv_bias? boolean|{ qkv_bias: boolean?, generator: heed.Generator? }
 ---@return heed.SelfAttention
 ---@nodiscard
@@ -40,40 +42,40 @@ function nn.SelfAttention(d_in, d_out, qkv_bias) end
 
 ---@class heed.CausalAttention: heed.SelfAttention
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
----@field dropout heed.Dropout|heed.Module
+---@field dropout heed.Dropout|heed.Module of the attention weights
 ---@field context_length integer can be set
 ---@field softmax_dim integer can be set (not in MultiHeadAttention)
 
 ---Causal self-attention with one head: a token sees itself and the tokens before it. x [n, d_in] or [b, n, d_in] gives
 ---[…, n, d_out]; more than context_length tokens raise an error.
 ---@overload fun(options: heed.CausalAttentionOptions): heed.CausalAttention
----@param d_in integer
----@param d_out integer
----@param context_length integer
----@param dropout number
+---@param d_in integer the size of a token
+---@param d_out integer the size of queries, keys and values
+---@param context_length integer the largest number of tokens
+---@param dropout number probability with which an attention weight is dropped in training
 ---@param qkv_bias? boolean|{ qkv_bias: boolean?, softmax_dim: integer?, generator: heed.Generator? }
 ---@return heed.CausalAttention
 ---@nodiscard
 function nn.CausalAttention(d_in, d_out, context_length, dropout, qkv_bias) end
 
 ---@class heed.WrapperOptions: heed.SelfAttentionOptions
----@field context_length integer
----@field dropout number
----@field num_heads integer
+---@field context_length integer the largest number of tokens
+---@field dropout number probability with which an attention weight is dropped in training
+---@field num_heads integer the number of heads
 
 ---@class heed.MultiHeadAttentionWrapper: heed.Module, heed.Surgery, heed.Inspected
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
 ---@field heads heed.CausalAttention[]|heed.Module `#m.heads`, `m.heads[1]`, `m.heads:iter()`, ipairs (from 5.2 on)
----@field num_heads integer
+---@field num_heads integer the number of heads
 
 ---num_heads separate CausalAttention modules, in `m.heads`, with concatenated outputs: x [n, d_in] or [b, n, d_in] gives
 ---[…, n, d_out · num_heads].
 ---@overload fun(options: heed.WrapperOptions): heed.MultiHeadAttentionWrapper
----@param d_in integer
----@param d_out integer
----@param context_length integer
----@param dropout number
----@param num_heads integer
+---@param d_in integer the size of a token
+---@param d_out integer the size of each head
+---@param context_length integer the largest number of tokens
+---@param dropout number probability with which an attention weight is dropped in training
+---@param num_heads integer the number of heads
 ---@param qkv_bias? boolean|{ qkv_bias: boolean?, generator: heed.Generator? }
 ---@return heed.MultiHeadAttentionWrapper
 ---@nodiscard
@@ -99,32 +101,32 @@ function nn.MultiHeadAttentionWrapper(d_in, d_out, context_length, dropout, num_
 ---keeps those it began with.
 ---@class heed.MultiHeadAttention: heed.CausalAttention
 ---@overload fun(x: heed.Tensor, options?: heed.ForwardOptions): heed.Tensor, heed.Taps?
----@field out_proj? heed.Linear|heed.Module
----@field num_heads integer
----@field num_kv_heads integer
----@field head_dim integer
+---@field out_proj? heed.Linear|heed.Module from the joined heads to the result
+---@field num_heads integer heads of queries
+---@field num_kv_heads integer heads of keys and values
+---@field head_dim integer the size of a head
 ---@field causal boolean can be set
 ---@field scale number can be set
----@field kdim integer
----@field vdim integer
+---@field kdim integer the size of the tokens that keys are computed from
+---@field vdim integer the size of those that values are computed from
 ---@field window? heed.Window can be set (as a whole: the table is a copy)
 ---@field softcap? number can be set
 ---@field rope? heed.RopeOptions can be set (as a whole: the table is a copy)
----@field alibi boolean
----@field qk_norm boolean
+---@field alibi boolean whether scores fall with the distance
+---@field qk_norm boolean whether queries and keys are normalised
 ---@field sinks? heed.Tensor [num_heads]
----@field q_norm? heed.RMSNorm
----@field k_norm? heed.RMSNorm
+---@field q_norm? heed.RMSNorm with qk_norm
+---@field k_norm? heed.RMSNorm with qk_norm
 local MultiHeadAttention = {}
 
 ---Multi-head attention: one projection each for queries, keys and values, split into heads, followed by an output
 ---projection. x [n, d_in] or [b, n, d_in] gives […, n, d_out].
 ---@overload fun(options: heed.MultiHeadAttentionOptions): heed.MultiHeadAttention
----@param d_in integer
----@param d_out integer
----@param context_length integer
----@param dropout number
----@param num_heads integer
+---@param d_in integer the size of a token
+---@param d_out integer the size of the result; heads have d_out / num_heads
+---@param context_length integer the largest number of tokens
+---@param dropout number probability with which an attention weight is dropped in training
+---@param num_heads integer the number of heads
 ---@param qkv_bias? boolean|heed.MultiHeadAttentionOptions
 ---@return heed.MultiHeadAttention
 ---@nodiscard
@@ -132,7 +134,7 @@ function nn.MultiHeadAttention(d_in, d_out, context_length, dropout, num_heads, 
 
 ---The weights of head i as views [d_in, head_dim]: the head's queries are x · W_query. For keys and values, those of the
 ---key head that head i uses.
----@param i integer
+---@param i integer from 1
 ---@return { W_query: heed.Tensor, W_key: heed.Tensor, W_value: heed.Tensor }
 ---@nodiscard
 function MultiHeadAttention:head(i) end
@@ -145,7 +147,7 @@ function MultiHeadAttention:split() end
 
 ---A resumable forward pass in time slices: after `for done, total in steps do … end`, where `steps = m:steps(x, {ms = 2})`,
 ---steps.result is the output. SelfAttention, CausalAttention (with softmax over the keys) and Linear have this method, too.
----@param x heed.Tensor
+---@param x heed.Tensor the input of the forward pass
 ---@param options? heed.StepsOptions
 ---@return heed.Steps
 ---@nodiscard
@@ -166,7 +168,7 @@ function MultiHeadAttention:new_cache(options) end
 
 ---The cache that cache:save wrote. The file is mapped: rows are read when they are first used, and copied when tokens are
 ---appended. Files of a module with other weights, sizes, positions or another window are refused.
----@param path string
+---@param path string of the file
 ---@return heed.Cache? cache
 ---@return string? problem
 ---@nodiscard
@@ -180,7 +182,7 @@ function MultiHeadAttention:load_cache(path) end
 ---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
----@field dtype string
+---@field dtype string how keys and values are stored
 local Cache = {}
 
 ---Keeps the first n tokens only, of all items or n[i] of item i. With a left window, tokens that were dropped cannot be
@@ -195,7 +197,7 @@ function Cache:truncate(n) end
 function Cache:reorder(indices) end
 
 ---Saves the cache as .safetensors, whole or not at all, for load_cache of a module with the same weights.
----@param path string
+---@param path string where to; its ending chooses the format
 ---@return true? saved
 ---@return string? problem
 function Cache:save(path) end
@@ -211,8 +213,8 @@ function Cache:release() end
 -- ---- Linear attention ----
 
 ---@class heed.GatedDeltaNetOptions
----@field hidden_size? integer
----@field num_value_heads? integer
+---@field hidden_size? integer the size of a token
+---@field num_value_heads? integer the number of heads of values
 ---@field num_key_heads? integer divides num_value_heads, its default
 ---@field key_head_dim? integer hidden_size / num_value_heads by default
 ---@field value_head_dim? integer key_head_dim by default
@@ -222,28 +224,28 @@ function Cache:release() end
 
 ---@class heed.GatedDeltaNet: heed.Module
 ---@overload fun(x: heed.Tensor, options?: { cache: heed.StateCache? }): heed.Tensor
----@field hidden_size integer
----@field num_value_heads integer
----@field num_key_heads integer
----@field key_head_dim integer
----@field value_head_dim integer
----@field conv_kernel_size integer
----@field eps number
+---@field hidden_size integer the size of a token
+---@field num_value_heads integer heads of values
+---@field num_key_heads integer heads of queries and keys
+---@field key_head_dim integer the size of a key
+---@field value_head_dim integer the size of a value
+---@field conv_kernel_size integer taps of the convolution
+---@field eps number of the norm
 ---@field conv1d heed.Module its weight is [channels, 1, k]
 ---@field in_proj_qkvz heed.Linear the columns of a key head with its value heads are adjacent: q, k, v, z
 ---@field in_proj_ba heed.Linear likewise what beta and the decay are computed from
 ---@field dt_bias heed.Tensor [num_value_heads]
 ---@field A_log heed.Tensor [num_value_heads]
----@field norm heed.RMSNorm
----@field out_proj heed.Linear
+---@field norm heed.RMSNorm of each head
+---@field out_proj heed.Linear from the joined heads to the result
 local GatedDeltaNet = {}
 
 ---The linear attention of Qwen3-Next, for x [b, n, hidden_size] or [n, hidden_size]: projections, a causal convolution
 ---with silu, the gated delta rule on keys and queries of length 1, an RMS norm that is multiplied by silu(z), and a
 ---projection. The names and shapes of the parameters are those of transformers.
 ---@overload fun(options: heed.GatedDeltaNetOptions): heed.GatedDeltaNet
----@param hidden_size integer
----@param num_value_heads integer
+---@param hidden_size integer the size of a token
+---@param num_value_heads integer the number of heads of values
 ---@param num_key_heads? integer|heed.GatedDeltaNetOptions
 ---@param key_head_dim? integer|heed.GatedDeltaNetOptions
 ---@param value_head_dim? integer|heed.GatedDeltaNetOptions

@@ -20,7 +20,7 @@ local Tensor = {}
 ---@field scale? number a factor of the scores; 1 / √d by default
 ---@field enable_gqa? boolean false raises an error if hq and hkv differ; grouped-query attention is always available
 ---@field generator? heed.Generator draws the dropout mask
----@field window? heed.Window
+---@field window? heed.Window unbounded by default
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
 ---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; not together with past keys
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k
@@ -40,6 +40,8 @@ local Tensor = {}
 ---@field present_key heed.Tensor [..., hkv, P + S, d]: past and new keys; without past keys a view of k
 ---@field present_value heed.Tensor [..., hkv, P + S, dv]: past and new values; without past values a view of v
 
+-- ---- Attention ----
+
 ---Scaled dot-product attention, softmax(scale · q kᵀ + mask) v, where x is q [..., hq, L, d]. hq must be a multiple of
 ---hkv; query head i uses key head ceil(i · hkv / hq). A query that sees no key gives zeros. Hidden keys and values never
 ---affect the result, even if they are nan. q is float32; k and v may also be bfloat16 or float16.
@@ -50,6 +52,8 @@ local Tensor = {}
 ---@return heed.AttentionTaps? taps with need_weights
 ---@nodiscard
 function Tensor:scaled_dot_product_attention(k, v, options) end
+
+-- ---- Linear attention ----
 
 ---@class heed.LinearAttentionOptions
 ---@field rule? "linear"|"gated"|"delta"|"gated_delta" by default the one that takes what is given of decay and beta
@@ -83,6 +87,8 @@ function Tensor:linear_attention(k, v, options) end
 ---@nodiscard
 function Tensor:causal_conv(weight, options) end
 
+-- ---- Attention ----
+
 ---@class heed.AttentionPartialOptions
 ---@field attn_mask? heed.Tensor as in heed.AttentionOptions, for the keys of the part
 ---@field dropout_p? number dropout probability of the attention weights; 0 by default
@@ -90,7 +96,7 @@ function Tensor:causal_conv(weight, options) end
 ---@field scale? number a factor of the scores; 1 / √d by default
 ---@field enable_gqa? boolean false raises an error if hq and hkv differ
 ---@field generator? heed.Generator draws the dropout mask
----@field window? heed.Window
+---@field window? heed.Window unbounded by default
 ---@field softcap? number c: scores become c · tanh(score / c), before masks and biases
 ---@field kv_lengths? heed.Indices [b], each from 0 to S: keys beyond are padding; they do not move the queries
 ---@field past_key? heed.Tensor [..., hkv, P, d], concatenated before k

@@ -18,7 +18,7 @@ local distributed = {}
 ---not "philox". Gradients of what all ranks have, x and parameters, are those of the rank's own tokens; all_reduce adds
 ---them. All ranks call it, and backward.
 ---@param mesh heed.AnyGroup of one dimension
----@param f fun(shard: heed.Shard): any
+---@param f fun(shard: heed.Shard): any is called on all ranks
 ---@param options? heed.ContextParallelOptions
 ---@return any ... what f returns
 function distributed.context_parallel(mesh, f, options) end
@@ -44,8 +44,8 @@ local Shard = {}
 function Shard:positions(n) end
 
 ---The parts of all ranks, joined along a dimension, on all of them. Backward, each rank takes its own part.
----@param x heed.Tensor
----@param dim integer
+---@param x heed.Tensor this rank's part
+---@param dim integer the dimension
 ---@return heed.Tensor
 ---@nodiscard
 function Shard:gather(x, dim) end
@@ -53,11 +53,11 @@ function Shard:gather(x, dim) end
 ---A cache of context_cache.
 ---@class heed.ContextCache
 ---@field length integer tokens of all ranks
----@field dtype string
+---@field dtype string how keys and values are stored
 local ContextCache = {}
 
 ---Keeps the first n tokens only. All ranks call it.
----@param n integer
+---@param n integer tokens that stay
 function ContextCache:truncate(n) end
 
 ---Frees the memory immediately.

@@ -8,7 +8,7 @@ local Utils = {}
 ---f(…) without keeping what it computes for the backward pass, where it is called again, with the same random numbers: of
 ---the default generator, and of generators among the arguments. Parameters that f uses get their gradients. Unless
 ---operations are recorded, this is f(…).
----@param f function|heed.nn.Module
+---@param f function|heed.Module what to call: a function or a module
 ---@param ... any its arguments
 ---@return any ...
 function Utils.checkpoint(f, ...) end
@@ -19,7 +19,7 @@ function Utils.checkpoint(f, ...) end
 ---
 ---    local run = assert(heed.utils.load_checkpoint("run.safetensors", {model = model, optimizer = optimizer}))
 ---    for step = run.step + 1, 1000 do ... end
----@param path string
+---@param path string of the file
 ---@param objects table modules, generators, objects with load_state_dict, and tables of these, by the names in the file
 ---@param options? { strict: boolean? } strict = false: modules may lack names, or have others
 ---@return table<string, any>|nil checkpoint
@@ -58,7 +58,8 @@ function Items:get(i) end
 ---@class heed.TensorDataset: heed.Items
 ---@field tensors heed.Tensor[] read-only
 
----@param ... heed.Tensor|heed.Tensor[]
+---Makes a dataset of several tensors: item i is x[i], y[i], ….
+---@param ... heed.Tensor|heed.Tensor[] tensors with equally many items
 ---@return heed.TensorDataset
 ---@nodiscard
 function data.TensorDataset(...) end
@@ -68,7 +69,8 @@ function data.TensorDataset(...) end
 ---@field dataset heed.Dataset read-only
 ---@field indices heed.Tensor int64 [n], read-only
 
----@param dataset heed.Dataset
+---Makes a dataset of some items of another one.
+---@param dataset heed.Dataset what is read
 ---@param indices integer[]|heed.Tensor from 1
 ---@return heed.Subset
 ---@nodiscard
@@ -78,7 +80,8 @@ function data.Subset(dataset, indices) end
 ---@class heed.ConcatDataset: heed.Items
 ---@field datasets heed.Dataset[] read-only
 
----@param datasets heed.Dataset[]
+---Joins datasets, one after the other.
+---@param datasets heed.Dataset[] in order
 ---@return heed.ConcatDataset
 ---@nodiscard
 function data.ConcatDataset(datasets) end
@@ -86,7 +89,7 @@ function data.ConcatDataset(datasets) end
 ---Splits a dataset at random.
 ---
 ---    local train, test = table.unpack(data.random_split(dataset, {0.9, 0.1}))
----@param dataset heed.Dataset
+---@param dataset heed.Dataset what is read
 ---@param lengths number[] numbers of items, or fractions that add up to 1
 ---@param options? heed.GeneratorOption
 ---@return heed.Subset[]
@@ -108,7 +111,7 @@ function Sampler:iter() end
 function Sampler:len() end
 
 ---From the first item to the last.
----@param dataset heed.Dataset
+---@param dataset heed.Dataset what is read
 ---@return heed.Sampler
 ---@nodiscard
 function data.SequentialSampler(dataset) end
@@ -118,14 +121,14 @@ function data.SequentialSampler(dataset) end
 ---@field num_samples? integer the number of items by default
 
 ---All items in a random order, as a loader with shuffle = true has them.
----@param dataset heed.Dataset
+---@param dataset heed.Dataset what is read
 ---@param options? heed.RandomSamplerOptions
 ---@return heed.Sampler
 ---@nodiscard
 function data.RandomSampler(dataset, options) end
 
 ---These indices in a random order.
----@param indices integer[]|heed.Tensor
+---@param indices integer[]|heed.Tensor from 1
 ---@param options? heed.GeneratorOption
 ---@return heed.Sampler
 ---@nodiscard
@@ -135,16 +138,16 @@ function data.SubsetRandomSampler(indices, options) end
 ---@field replacement? boolean true by default
 
 ---Indices drawn with the given weights.
----@param weights number[]|heed.Tensor
----@param num_samples integer
+---@param weights number[]|heed.Tensor one for each item, at least 0
+---@param num_samples integer how many to draw
 ---@param options? heed.WeightedSamplerOptions
 ---@return heed.Sampler
 ---@nodiscard
 function data.WeightedRandomSampler(weights, num_samples, options) end
 
 ---Lists of batch_size indices of another sampler.
----@param sampler heed.AnySampler
----@param batch_size integer
+---@param sampler heed.AnySampler gives the indices
+---@param batch_size integer indices in a batch
 ---@param options? { drop_last: boolean? } drop_last = true leaves out a last batch that is smaller
 ---@return heed.Sampler
 ---@nodiscard
@@ -152,7 +155,7 @@ function data.BatchSampler(sampler, batch_size, options) end
 
 ---Joins the samples of a batch: tensors are stacked, numbers and booleans become a tensor [n], texts a list; tables are
 ---joined field by field.
----@param samples any[]
+---@param samples any[] the items of a batch
 ---@return any
 ---@nodiscard
 function data.default_collate(samples) end
@@ -199,10 +202,11 @@ function DataLoader:len() end
 function DataLoader:state_dict() end
 
 ---The next iter goes on where the loader was that gave the state.
----@param state table
+---@param state table what state_dict returned
 function DataLoader:load_state_dict(state) end
 
----@param dataset heed.Dataset
+---Makes a loader, which gives the items of a dataset in batches.
+---@param dataset heed.Dataset what is read
 ---@param options? heed.DataLoaderOptions
 ---@return heed.DataLoader
 ---@nodiscard
@@ -244,9 +248,10 @@ function Tokens:len() end
 function Tokens:state_dict() end
 
 ---The next batch is the one that followed when the state was taken.
----@param state table
+---@param state table what state_dict returned
 function Tokens:load_state_dict(state) end
 
+---Makes batches of windows of a long row of token ids.
 ---@param ids heed.Tensor|integer[]|string int64 [n]; or the path of a file: .npy, a .safetensors with one tensor, or .bin, 16-bit ids as nanoGPT writes them
 ---@param options? heed.TokensOptions
 ---@return heed.Tokens

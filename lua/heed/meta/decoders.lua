@@ -6,7 +6,7 @@
 ---unknown keys are an error.
 ---@class heed.DecoderConfig
 ---@field model_type? string "gpt2" for GPT-2, "llama" or "mistral" for Llama; other types are an error
----@field vocab_size integer
+---@field vocab_size integer the number of tokens
 ---@field hidden_act? "gelu"|"gelu_fast"|"gelu_new"|"gelu_pytorch_tanh"|"relu"|"silu"|"swish" by default "gelu_new" for GPT-2, "silu" for Llama
 ---@field tie_word_embeddings? boolean lm_head shares the embeddings' weight; by default true for GPT-2, false for Llama; Llama.load: true if the file has no lm_head
 ---@field initializer_range? number the standard deviation of fresh weights; 0.02 by default
@@ -15,9 +15,9 @@
 ---Hugging Face's names for the settings of all models are taken, too: hidden_size, num_hidden_layers,
 ---num_attention_heads, max_position_embeddings, intermediate_size, hidden_act.
 ---@class heed.GPT2Config: heed.DecoderConfig
----@field n_embd integer
----@field n_layer integer
----@field n_head integer
+---@field n_embd integer the size of a hidden state
+---@field n_layer integer the number of layers
+---@field n_head integer heads of attention
 ---@field n_positions? integer the largest number of tokens; 1024 by default; n_ctx in old files
 ---@field n_inner? integer 4 · n_embd by default
 ---@field activation_function? string as hidden_act
@@ -29,10 +29,10 @@
 ---@field attn_pdrop? number dropout of the attention weights; 0.1 by default
 
 ---@class heed.LlamaConfig: heed.DecoderConfig
----@field hidden_size integer
----@field intermediate_size integer
----@field num_hidden_layers integer
----@field num_attention_heads integer
+---@field hidden_size integer the size of a hidden state
+---@field intermediate_size integer the size inside of the feed-forward part
+---@field num_hidden_layers integer the number of layers
+---@field num_attention_heads integer heads of queries
 ---@field num_key_value_heads? integer num_attention_heads by default
 ---@field head_dim? integer hidden_size / num_attention_heads by default
 ---@field max_position_embeddings? integer the largest number of tokens; by default 2048 for Llama, 131072 for Mistral
@@ -83,16 +83,15 @@
 ---@field attn_mask? heed.Tensor|heed.Mask as for heed.MultiHeadAttention
 ---@field key_padding_mask? heed.Tensor bool [b, n], with a cache [b, all tokens]: true for padding
 ---@field kv_lengths? heed.Indices [b]: ids beyond these lengths are padding, which costs nothing and has logits of 0; not together with a cache
----@field lengths? heed.Indices [b]: ids [total] are those of b texts, one after another; not together with padding and a cache
+---@field lengths? heed.Indices [b]: ids [total] are those of b texts, one after another, and so are the logits; with a cache, the new ids of each of its items. Not together with padding
 ---@field need_weights? boolean|heed.WantedTaps return the intermediate results of attention; false by default
----@field lengths? heed.Indices with a cache, whose items may differ: the ids of each item, and ids are [total], those of all items one after the other; so are the logits
 ---@field logits_to_keep? integer compute logits for this number of last tokens only; for all by default
 
 ---The base class of GPT2, Llama and the other decoders.
 ---@class heed.Decoder: heed.Module
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field layers heed.ModuleList
----@field lm_head heed.Linear
+---@field layers heed.ModuleList the layers in order
+---@field lm_head heed.Linear from hidden states to logits
 ---@field tokenizer? heed.Tokenizer the one of the .gguf file or the folder
 ---@field tokenizer_problem? string why it has none, if that in the file cannot be loaded
 ---@field chat_template? string that of the tokenizer
@@ -112,7 +111,7 @@ function Decoder:forward(ids, options) end
 function Decoder:new_cache(options) end
 
 ---The cache that cache:save wrote, so that a conversation goes on after a restart without computing its tokens again.
----@param path string
+---@param path string of the file
 ---@return heed.ModelCache? cache
 ---@return string? problem
 ---@nodiscard
@@ -149,7 +148,7 @@ function Decoder:generate(ids, options) end
 ---Generates in slices of time, for programs that must not wait. Reads and checks the arguments; the model runs in the
 ---slices. Until the end only the steps may use the cache: a slice after another use raises an error. The tokens are those
 ---of `generate`.
----@param ids heed.Indices|heed.Indices[]
+---@param ids heed.Indices|heed.Indices[] as for generate
 ---@param options? heed.GenerateStepsOptions
 ---@return heed.ModelSteps steps
 ---@nodiscard
@@ -166,7 +165,7 @@ function Decoder:generate_steps(ids, options) end
 local ModelSteps = {}
 
 ---Runs one slice. It ends within long products and attention, and else between two operations.
----@param ms? number
+---@param ms? number milliseconds; by default those of the options
 ---@return boolean complete
 function ModelSteps:advance(ms) end
 
@@ -189,7 +188,7 @@ function Decoder:save_pretrained(path, options) end
 ---@field lengths integer[] that of each item
 ---@field capacity number the largest number of tokens; math.huge if unbounded
 ---@field batch integer the batch size
----@field dtype string
+---@field dtype string how keys and values are stored
 local ModelCache = {}
 
 ---Keeps the first n tokens only, of all items or n[i] of item i.
@@ -203,7 +202,7 @@ function ModelCache:truncate(n) end
 function ModelCache:reorder(indices) end
 
 ---Saves the caches of all layers in one .safetensors file, for load_cache of the same model.
----@param path string
+---@param path string where to; its ending chooses the format
 ---@return true? saved
 ---@return string? problem
 function ModelCache:save(path) end
@@ -221,44 +220,44 @@ function ModelCache:release() end
 ---branches divided by √(2 · n_layer); biases are 0.
 ---@class heed.GPT2: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.GPT2Config
+---@field config heed.GPT2Config its settings, with the defaults
 
 ---A Llama or Mistral with fresh weights, in training mode, drawn as those of a GPT2 but for the division.
 ---@class heed.Llama: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.LlamaConfig
+---@field config heed.LlamaConfig its settings, with the defaults
 
 ---A Qwen2 with fresh weights, in training mode, drawn as those of a Llama.
 ---@class heed.Qwen2: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.Qwen2Config
+---@field config heed.Qwen2Config its settings, with the defaults
 
 ---A Qwen3 with fresh weights, in training mode, drawn as those of a Llama.
 ---@class heed.Qwen3: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.Qwen3Config
+---@field config heed.Qwen3Config its settings, with the defaults
 
 ---A Gemma 3 with fresh weights, in training mode, drawn as those of a Llama.
 ---@class heed.Gemma3: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.Gemma3Config
+---@field config heed.Gemma3Config its settings, with the defaults
 
 ---A Phi-3 with fresh weights, in training mode, drawn as those of a Llama.
 ---@class heed.Phi3: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.Phi3Config
+---@field config heed.Phi3Config its settings, with the defaults
 
 ---A Mixtral with fresh weights, in training mode, drawn as those of a Llama. layers[i].experts has a router and experts.
 ---@class heed.Mixtral: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.MixtralConfig
+---@field config heed.MixtralConfig its settings, with the defaults
 
 ---A Qwen3 with experts and fresh weights, in training mode, drawn as those of a Llama.
 ---@class heed.Qwen3Moe: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.Qwen3MoeConfig
+---@field config heed.Qwen3MoeConfig its settings, with the defaults
 
 ---A SmolLM3 with fresh weights, in training mode, drawn as those of a Llama.
 ---@class heed.SmolLM3: heed.Decoder
 ---@overload fun(ids: heed.Indices, options?: heed.DecoderOptions): heed.Tensor, { layers: heed.Taps[] }?
----@field config heed.SmolLM3Config
+---@field config heed.SmolLM3Config its settings, with the defaults

@@ -20,6 +20,22 @@ local distributed = {}
 ---A group of new_group, a mesh of one dimension, or nil for all ranks.
 ---@alias heed.AnyGroup heed.Group|heed.DeviceMesh|nil
 
+---@class heed.InitGroupOptions
+---@field timeout? number seconds to wait for others in a call; 60 by default
+---@field check? boolean whether calls are agreed on first; true by default
+
+---@class heed.GroupOption
+---@field group? heed.AnyGroup all ranks by default
+
+---@class heed.AllReduceOptions: heed.GroupOption
+---@field ordered? boolean true or nil: the order of the ranks, as always
+
+---@class heed.GatherOptions: heed.GroupOption
+---@field sizes? boolean whether the sizes of dimension 1 may differ; false by default
+
+---@class heed.MessageOptions: heed.GroupOption
+---@field tag? integer 0 to 32767; 0 by default
+
 ---Whether heed_mpi can be loaded.
 ---@return boolean
 function distributed.is_available() end
@@ -30,19 +46,19 @@ function distributed.is_initialized() end
 
 ---Starts communication between the ranks of the job; all of them call it.
 ---Without `check` a mistake can give wrong numbers, and a message that is too long can damage memory.
----@param options? { timeout: number?, check: boolean? } seconds to wait for others in a call (60); agree first (true)
+---@param options? heed.InitGroupOptions
 function distributed.init_process_group(options) end
 
 ---Waits for all ranks and ends communication, once in a process. A script of the command heed may end without it.
 function distributed.destroy_process_group() end
 
 ---This rank, from 1: of the job, or in a group; nil if it is not in the group.
----@param group? heed.AnyGroup
+---@param group? heed.AnyGroup all ranks by default
 ---@return integer? rank
 function distributed.get_rank(group) end
 
 ---The number of ranks: of the job, or of a group.
----@param group? heed.AnyGroup
+---@param group? heed.AnyGroup all ranks by default
 ---@return integer
 function distributed.get_world_size(group) end
 
@@ -53,64 +69,64 @@ function distributed.get_world_size(group) end
 function distributed.counted() end
 
 ---Waits until all ranks have called it.
----@param group? heed.AnyGroup
+---@param group? heed.AnyGroup all ranks by default
 function distributed.barrier(group) end
 
 ---Replaces x on each rank by the sum (…) over all ranks, added in the order of the ranks: the same bits on all ranks,
 ---in every run and with every MPI. float32 and int64; bool by min and max; avg float32 alone. While operations are
 ---recorded, x must not require a gradient.
 ---@param x heed.Tensor written in place
----@param op? heed.ReduceOp
----@param options? { ordered: boolean?, group: heed.AnyGroup } ordered: as always
+---@param op? heed.ReduceOp "sum" by default
+---@param options? heed.AllReduceOptions
 ---@return heed.Tensor x
 function distributed.all_reduce(x, op, options) end
 
 ---The tensors of all ranks, in the order of the ranks: views of one new tensor.
 ---@param x heed.Tensor of the same shape and dtype on all ranks
----@param options? { group: heed.AnyGroup, sizes: boolean? } sizes = true: the sizes of dimension 1 may differ
+---@param options? heed.GatherOptions
 ---@return heed.Tensor[]
 function distributed.all_gather(x, options) end
 
 ---Writes the tensors of all ranks to out: one after the other along dimension 1, or [ranks, shape of x].
 ---@param out heed.Tensor of the dtype of x
 ---@param x heed.Tensor of the same shape and dtype on all ranks
----@param options? { group: heed.AnyGroup }
+---@param options? heed.GroupOption
 ---@return heed.Tensor out
 function distributed.all_gather_into_tensor(out, x, options) end
 
 ---This rank's part of the sum (…) of x over all ranks, as a new tensor: x is divided evenly along dimension 1.
----@param x heed.Tensor
----@param op? heed.ReduceOp
----@param options? { group: heed.AnyGroup }
+---@param x heed.Tensor the first size is a multiple of the number of ranks
+---@param op? heed.ReduceOp "sum" by default
+---@param options? heed.GroupOption
 ---@return heed.Tensor
 function distributed.reduce_scatter(x, op, options) end
 
 ---Replaces x on each rank by that of rank src.
 ---@param x heed.Tensor written in place, but on src
 ---@param src integer a rank of the group
----@param options? { group: heed.AnyGroup }
+---@param options? heed.GroupOption
 ---@return heed.Tensor x
 function distributed.broadcast(x, src, options) end
 
 ---Starts sending x to a rank. Its elements must not be written before the message was sent; those of a view with gaps
 ---are copied. Messages from one rank to another with the same tag arrive in their order.
----@param x heed.Tensor
+---@param x heed.Tensor what is sent
 ---@param dst integer a rank of the group
----@param options? { tag: integer?, group: heed.AnyGroup } tag: 0 to 32767 (0)
+---@param options? heed.MessageOptions
 ---@return heed.Work
 function distributed.isend(x, dst, options) end
 
 ---Starts receiving x from a rank; its elements are unspecified until the message has come, and must have the number and
 ---dtype that are sent. While operations are recorded, x must not require a gradient.
----@param x heed.Tensor
+---@param x heed.Tensor where it is written
 ---@param src integer a rank of the group
----@param options? { tag: integer?, group: heed.AnyGroup } tag: 0 to 32767 (0)
+---@param options? heed.MessageOptions
 ---@return heed.Work
 function distributed.irecv(x, src, options) end
 
 ---A group of some ranks, in the given order. All ranks of the job call it. In calls with a group, src and dst are ranks
 ---of the group, which count from 1.
----@param ranks integer[]
+---@param ranks integer[] of the job, from 1
 ---@return heed.Group
 function distributed.new_group(ranks) end
 
@@ -119,7 +135,7 @@ function distributed.new_group(ranks) end
 ---    local mesh = dist.init_device_mesh({2, 4}, {"pp", "tp"})
 ---    dist.all_reduce(x, "sum", {group = mesh.tp})
 ---@param shape integer[] with the number of ranks as their product
----@param names string[]
+---@param names string[] of the dimensions
 ---@return heed.DeviceMesh
 function distributed.init_device_mesh(shape, names) end
 
@@ -138,6 +154,7 @@ function Work:is_completed() end
 ---@field ranks integer[] the ranks of the job that belong to it
 local Group = {}
 
+---The number of ranks in the group.
 ---@return integer
 function Group:size() end
 
@@ -146,8 +163,8 @@ function Group:size() end
 function Group:rank() end
 
 ---@class heed.DeviceMesh
----@field shape integer[]
----@field names string[]
+---@field shape integer[] ranks in each dimension
+---@field names string[] of the dimensions
 ---@field [string] heed.DeviceMesh mesh.tp: that dimension, a mesh of one dimension
 local DeviceMesh = {}
 
@@ -157,12 +174,12 @@ local DeviceMesh = {}
 function DeviceMesh:get_group(name) end
 
 ---This rank's place in that dimension, from 1.
----@param name? string
+---@param name? string not needed if there is one dimension
 ---@return integer
 function DeviceMesh:get_local_rank(name) end
 
 ---The number of ranks of a dimension, or of the mesh.
----@param name? string
+---@param name? string not needed if there is one dimension
 ---@return integer
 function DeviceMesh:size(name) end
 

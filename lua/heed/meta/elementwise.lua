@@ -10,7 +10,7 @@
 ---@class heed.Elementwise
 local Tensor = {}
 
--- ---- Elementwise ----
+-- ---- Functions ----
 
 ---e^x; float32.
 ---@return heed.Tensor
@@ -165,13 +165,15 @@ function Tensor:round(decimals) end
 Tensor.round_ = Tensor.round
 
 ---x with replacements for nan (0 by default), inf and -inf (the largest and the smallest float32), in the dtype of x.
----@param nan? number|{ nan: number?, posinf: number?, neginf: number? }
----@param posinf? number
----@param neginf? number
+---@param nan? number|{ nan: number?, posinf: number?, neginf: number? } replaces nan; 0 by default
+---@param posinf? number replaces inf; the largest float32 by default
+---@param neginf? number replaces -inf; the smallest float32 by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:nan_to_num(nan, posinf, neginf) end
 Tensor.nan_to_num_ = Tensor.nan_to_num
+
+-- ---- Comparisons and logic ----
 
 ---Whether x is 0, elementwise; bool.
 ---@return heed.Tensor
@@ -179,13 +181,17 @@ Tensor.nan_to_num_ = Tensor.nan_to_num
 function Tensor:logical_not() end
 Tensor.logical_not_ = Tensor.logical_not
 
+-- ---- Functions ----
+
 ---The Gaussian error linear unit x · Φ(x), where Φ is the normal distribution function; "tanh" selects the usual
 ---approximation. float32.
----@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" }
+---@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" } "none" by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gelu(approximate) end
 Tensor.gelu_ = Tensor.gelu
+
+-- ---- Comparisons and logic ----
 
 ---Whether x is nan, elementwise; bool.
 ---@return heed.Tensor
@@ -197,8 +203,10 @@ function Tensor:isnan() end
 ---@nodiscard
 function Tensor:isinf() end
 
+-- ---- Arithmetic ----
+
 ---x + alpha · other.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@param alpha? number|{ alpha: number } 1 by default; an integer unless the result is float32
 ---@return heed.Tensor
 ---@nodiscard
@@ -206,7 +214,7 @@ function Tensor:add(other, alpha) end
 Tensor.add_ = Tensor.add
 
 ---x - alpha · other.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@param alpha? number|{ alpha: number } 1 by default; an integer unless the result is float32
 ---@return heed.Tensor
 ---@nodiscard
@@ -214,7 +222,7 @@ function Tensor:sub(other, alpha) end
 Tensor.sub_ = Tensor.sub
 
 ---x · other.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:mul(other) end
@@ -222,30 +230,30 @@ Tensor.mul_ = Tensor.mul
 
 ---x / other; float32. Division by 0 gives inf, -inf or nan. With a rounding mode, the quotient rounded down ("floor") or
 ---towards 0 ("trunc"), in the wider dtype.
----@param other heed.Operand
----@param rounding_mode? "floor"|"trunc"|{ rounding_mode: "floor"|"trunc"|nil }
+---@param other heed.Operand the second operand
+---@param rounding_mode? "floor"|"trunc"|{ rounding_mode: "floor"|"trunc"|nil } none by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:div(other, rounding_mode) end
 Tensor.div_ = Tensor.div
 
 ---x / other rounded down; the operator `//` (Lua 5.3 and later) does the same. int64 must not be divided by 0.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:floor_divide(other) end
 Tensor.floor_divide_ = Tensor.floor_divide
 
 ---What division leaves, with the sign of x, as in C; `%` and `remainder` have the sign of the divisor.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:fmod(other) end
 Tensor.fmod_ = Tensor.fmod
 
 ---x + value · a · b; shapes broadcast.
----@param a heed.Operand
----@param b heed.Operand
+---@param a heed.Operand the first factor
+---@param b heed.Operand the second factor
 ---@param value? number|{ value: number } 1 by default; an integer unless the result is float32
 ---@return heed.Tensor
 ---@nodiscard
@@ -253,8 +261,8 @@ function Tensor:addcmul(a, b, value) end
 Tensor.addcmul_ = Tensor.addcmul
 
 ---x + value · a / b; float32. Shapes broadcast.
----@param a heed.Operand
----@param b heed.Operand
+---@param a heed.Operand the dividend
+---@param b heed.Operand the divisor
 ---@param value? number|{ value: number } 1 by default
 ---@return heed.Tensor
 ---@nodiscard
@@ -262,107 +270,111 @@ function Tensor:addcdiv(a, b, value) end
 Tensor.addcdiv_ = Tensor.addcdiv
 
 ---Linear interpolation: x + weight · (other - x); x and other float32. Shapes broadcast.
----@param other heed.Tensor
----@param weight heed.Operand
+---@param other heed.Tensor the result where weight is 1
+---@param weight heed.Operand usually from 0 to 1
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:lerp(other, weight) end
 Tensor.lerp_ = Tensor.lerp
 
 ---x % other; the result has the sign of the divisor, as in Lua.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:remainder(other) end
 Tensor.remainder_ = Tensor.remainder
 
 ---x raised to the power of other.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:pow(other) end
 Tensor.pow_ = Tensor.pow
 
 ---The larger of x and other, elementwise; nan if either is nan.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:maximum(other) end
 Tensor.maximum_ = Tensor.maximum
 
 ---The smaller of x and other, elementwise; nan if either is nan.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:minimum(other) end
 Tensor.minimum_ = Tensor.minimum
 
+-- ---- Comparisons and logic ----
+
 ---x == other, elementwise; bool.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:eq(other) end
 Tensor.eq_ = Tensor.eq
 
 ---x ~= other, elementwise; bool.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ne(other) end
 Tensor.ne_ = Tensor.ne
 
 ---x < other, elementwise; bool.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:lt(other) end
 Tensor.lt_ = Tensor.lt
 
 ---x <= other, elementwise; bool.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:le(other) end
 Tensor.le_ = Tensor.le
 
 ---x > other, elementwise; bool.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:gt(other) end
 Tensor.gt_ = Tensor.gt
 
 ---x >= other, elementwise; bool.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:ge(other) end
 Tensor.ge_ = Tensor.ge
 
 ---Whether x and other are both nonzero, elementwise; bool. The operator `&` does the same for bool tensors.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_and(other) end
 Tensor.logical_and_ = Tensor.logical_and
 
 ---Whether x, other or both are nonzero, elementwise; bool. The operator `|` does the same for bool tensors.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_or(other) end
 Tensor.logical_or_ = Tensor.logical_or
 
 ---Whether exactly one of x and other is nonzero, elementwise; bool. The operator `~` does the same for bool tensors.
----@param other heed.Operand
+---@param other heed.Operand the second operand
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:logical_xor(other) end
 Tensor.logical_xor_ = Tensor.logical_xor
 
+-- ---- Limits, masks and choices ----
+
 ---x limited to [min, max]; either bound may be omitted. nan stays nan.
----@param min? heed.Operand|{ min: heed.Operand?, max: heed.Operand? }
----@param max? heed.Operand
+---@param min? heed.Operand|{ min: heed.Operand?, max: heed.Operand? } the smallest value; none by default
+---@param max? heed.Operand the largest value; none by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:clamp(min, max) end
@@ -379,15 +391,15 @@ function Tensor:masked_fill(mask, value) end
 Tensor.masked_fill_ = Tensor.masked_fill
 
 ---`a` where x is true, else `b`; also heed.where(condition, a, b). x must be bool; shapes broadcast.
----@param a heed.Operand
----@param b heed.Operand
+---@param a heed.Operand the elements where x is true
+---@param b heed.Operand those where it is false
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:where(a, b) end
 
 ---The lower triangle of x, a matrix or a batch of matrices: elements above diagonal number `diagonal` become 0.
 ---Diagonal 0 is the main one, positive numbers lie above it.
----@param diagonal? integer|{ diagonal: integer }
+---@param diagonal? integer|{ diagonal: integer } 0 by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:tril(diagonal) end
@@ -395,14 +407,16 @@ Tensor.tril_ = Tensor.tril
 
 ---The upper triangle of x, a matrix or a batch of matrices: elements below diagonal number `diagonal` become 0.
 ---Diagonal 0 is the main one, positive numbers lie above it.
----@param diagonal? integer|{ diagonal: integer }
+---@param diagonal? integer|{ diagonal: integer } 0 by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:triu(diagonal) end
 Tensor.triu_ = Tensor.triu
 
+-- ---- Comparisons and logic ----
+
 ---Whether x and other have the same shape and equal elements. nan equals nothing.
----@param other heed.Tensor
+---@param other heed.Tensor what to compare with
 ---@return boolean
 ---@nodiscard
 function Tensor:equal(other) end
@@ -413,7 +427,7 @@ function Tensor:equal(other) end
 ---@field equal_nan? boolean whether nan counts as close to nan; false by default
 
 ---Whether |x - other| <= atol + rtol · |other| for all elements. Shapes broadcast.
----@param other heed.Tensor
+---@param other heed.Tensor what to compare with
 ---@param rtol? number|heed.CloseOptions
 ---@param atol? number
 ---@param equal_nan? boolean

@@ -7,7 +7,7 @@
 ---The fields of a config.json that all encoders have, with Hugging Face's names and defaults. Keys that change no result
 ---are ignored; other unknown keys are an error.
 ---@class heed.EncoderConfig
----@field vocab_size integer
+---@field vocab_size integer the number of tokens
 ---@field max_position_embeddings? integer 512 by default; RoBERTa's first tokens are at pad_token_id + 1
 ---@field initializer_range? number the standard deviation of fresh weights; 0.02 by default
 ---@field architectures? string[] a class "…ForSequenceClassification" has a head
@@ -19,11 +19,11 @@
 ---@field sentence_transformers? { activation_fn: string? } the same in newer files
 
 ---@class heed.BertConfig: heed.EncoderConfig
----@field model_type? "bert"
----@field hidden_size integer
----@field num_hidden_layers integer
----@field num_attention_heads integer
----@field intermediate_size integer
+---@field model_type? "bert" as in the file
+---@field hidden_size integer the size of a hidden state
+---@field num_hidden_layers integer the number of layers
+---@field num_attention_heads integer heads of attention
+---@field intermediate_size integer the size inside of the feed-forward part
 ---@field type_vocab_size? integer 2 by default
 ---@field layer_norm_eps? number 1e-12 by default
 ---@field hidden_act? "gelu"|"gelu_fast"|"gelu_new"|"gelu_pytorch_tanh"|"relu"|"silu"|"swish" "gelu" by default
@@ -31,15 +31,15 @@
 ---@field attention_probs_dropout_prob? number 0.1 by default
 
 ---@class heed.RobertaConfig: heed.BertConfig
----@field model_type? "roberta"|"xlm-roberta"
+---@field model_type? "roberta"|"xlm-roberta" as in the file
 ---@field pad_token_id? integer counted from 0; 1 by default
 
 ---@class heed.DistilBertConfig: heed.EncoderConfig
----@field model_type? "distilbert"
----@field dim integer
----@field n_layers integer
----@field n_heads integer
----@field hidden_dim integer
+---@field model_type? "distilbert" as in the file
+---@field dim integer the size of a hidden state
+---@field n_layers integer the number of layers
+---@field n_heads integer heads of attention
+---@field hidden_dim integer the size inside of the feed-forward part
 ---@field activation? "gelu"|"relu" "gelu" by default
 ---@field dropout? number 0.1 by default
 ---@field attention_dropout? number 0.1 by default
@@ -105,7 +105,7 @@ function Encoder:encode(texts, options) end
 ---@field ms? number milliseconds of a slice; 2 by default
 
 ---The same in slices of time, one text at a time: steps:advance(ms) in each frame, then steps.result.
----@param texts string[]
+---@param texts string[] valid UTF-8
 ---@param options? heed.SentenceStepsOptions
 ---@return heed.ModelSteps steps
 ---@nodiscard
@@ -116,15 +116,15 @@ function Encoder:encode_steps(texts, options) end
 
 ---The scores of pairs of texts by a cross-encoder, or of texts. The longer text of a pair is truncated first. By default
 ---the activation is that of config.json; without one it is sigmoid for one label and none for several. Not recorded.
----@param pairs heed.TextOrPair[]
----@param options? { activation: ("none"|"sigmoid"|"softmax"|"tanh")? }
+---@param pairs heed.TextOrPair[] pairs or texts
+---@param options? { activation: ("none"|"sigmoid"|"softmax"|"tanh")? } that of the model by default
 ---@return heed.Tensor [n], or [n, labels] for several labels
 ---@nodiscard
 function Encoder:score(pairs, options) end
 
 ---@class heed.Label
----@field label string
----@field score number
+---@field label string its text
+---@field score number after the function that is applied
 
 ---@class heed.ClassifyOptions
 ---@field top_k? integer give the list of the top_k best labels for each text
@@ -132,7 +132,7 @@ function Encoder:score(pairs, options) end
 ---"multi_label_classification", none if it is "regression", otherwise softmax
 
 ---The best label of each text or pair of texts; with top_k, a list of the best. Not recorded.
----@param texts heed.TextOrPair[]
+---@param texts heed.TextOrPair[] texts or pairs
 ---@param options? heed.ClassifyOptions
 ---@return heed.Label[]|heed.Label[][]
 ---@nodiscard
@@ -141,16 +141,16 @@ function Encoder:classify(texts, options) end
 ---A BERT with fresh weights, in training mode and with a pooler; biases are 0, matrices drawn from a normal distribution
 ---with the standard deviation initializer_range.
 ---@class heed.Bert: heed.Encoder
----@field config heed.BertConfig
+---@field config heed.BertConfig its settings, with the defaults
 ---@overload fun(ids: heed.Indices, options?: heed.EncoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 local Bert = {}
 
 ---@class heed.Roberta: heed.Encoder
----@field config heed.RobertaConfig
+---@field config heed.RobertaConfig its settings, with the defaults
 ---@overload fun(ids: heed.Indices, options?: heed.EncoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 local Roberta = {}
 
 ---@class heed.DistilBert: heed.Encoder
----@field config heed.DistilBertConfig
+---@field config heed.DistilBertConfig its settings, with the defaults
 ---@overload fun(ids: heed.Indices, options?: heed.EncoderOptions): heed.Tensor, { layers: heed.Taps[] }?
 local DistilBert = {}

@@ -3,8 +3,8 @@
 -- by position, in this order, or by name in one table. Shape legend: n batch, c classes or channels.
 
 ---@class heed.nn
----@field functional heed.nn.functional
----@field init heed.nn.init
+---@field functional heed.nn.functional the modules as functions, and the losses
+---@field init heed.nn.init initial values of parameters
 local nn = {}
 
 ---`local F = heed.nn.functional`
@@ -21,7 +21,7 @@ local F = {}
 function F.dropout(input, p, training) end
 
 ---@param input heed.Tensor
----@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" }
+---@param approximate? "none"|"tanh"|{ approximate: "none"|"tanh" } "none" by default
 ---@return heed.Tensor
 ---@nodiscard
 function F.gelu(input, approximate) end
@@ -34,13 +34,13 @@ function F.gelu(input, approximate) end
 function F.linear(input, weight, bias) end
 
 ---@param input heed.Tensor
----@param dim integer|{ dim: integer }
+---@param dim integer|{ dim: integer } along which the results add up to 1; negative ones count from the last
 ---@return heed.Tensor
 ---@nodiscard
 function F.softmax(input, dim) end
 
 ---@param input heed.Tensor
----@param dim integer|{ dim: integer }
+---@param dim integer|{ dim: integer } along which the results add up to 1; negative ones count from the last
 ---@return heed.Tensor
 ---@nodiscard
 function F.log_softmax(input, dim) end
@@ -92,24 +92,26 @@ function F.embedding(input, weight, padding_idx) end
 ---@class heed.InplaceOption
 ---@field inplace? boolean whether to write the result into input; false by default
 
----@param input heed.Tensor
+---max(input, 0).
+---@param input heed.Tensor of any shape
 ---@param inplace? boolean|heed.InplaceOption
 ---@return heed.Tensor
 function F.relu(input, inplace) end
 
----@param input heed.Tensor
+---input · sigmoid(input), SiLU, also called swish.
+---@param input heed.Tensor of any shape
 ---@param inplace? boolean|heed.InplaceOption
 ---@return heed.Tensor
 function F.silu(input, inplace) end
 
 ---The logarithm of the sigmoid.
----@param input heed.Tensor
+---@param input heed.Tensor of any shape
 ---@return heed.Tensor
 ---@nodiscard
 function F.logsigmoid(input) end
 
 ---log(1 + e^(beta x)) / beta; x itself where beta x exceeds the threshold.
----@param input heed.Tensor
+---@param input heed.Tensor of any shape
 ---@param beta? number|{ beta: number?, threshold: number? } 1 by default
 ---@param threshold? number 20 by default
 ---@return heed.Tensor
@@ -117,21 +119,21 @@ function F.logsigmoid(input) end
 function F.softplus(input, beta, threshold) end
 
 ---x where x > 0, else negative_slope · x.
----@param input heed.Tensor
+---@param input heed.Tensor of any shape
 ---@param negative_slope? number|{ negative_slope: number?, inplace: boolean? } 0.01 by default
----@param inplace? boolean
+---@param inplace? boolean whether to write the result into input; false by default
 ---@return heed.Tensor
 function F.leaky_relu(input, negative_slope, inplace) end
 
 ---x where x > 0, else alpha (e^x - 1).
----@param input heed.Tensor
+---@param input heed.Tensor of any shape
 ---@param alpha? number|{ alpha: number?, inplace: boolean? } 1 by default
----@param inplace? boolean
+---@param inplace? boolean whether to write the result into input; false by default
 ---@return heed.Tensor
 function F.elu(input, alpha, inplace) end
 
 ---The first half of input along dim, times the sigmoid of the second half.
----@param input heed.Tensor
+---@param input heed.Tensor of any shape
 ---@param dim? integer|{ dim: integer } -1 by default
 ---@return heed.Tensor
 ---@nodiscard
@@ -140,19 +142,19 @@ function F.glu(input, dim) end
 -- ---- Norms ----
 
 ---Layer normalization over the last dimensions, whose sizes are normalized_shape.
----@param input heed.Tensor
----@param normalized_shape integer|integer[]
----@param weight? heed.Tensor|heed.NormOptions of normalized_shape
----@param bias? heed.Tensor|heed.NormOptions
+---@param input heed.Tensor of any shape
+---@param normalized_shape integer|integer[] the sizes of the last dimensions
+---@param weight? heed.Tensor|heed.AffineOptions of normalized_shape
+---@param bias? heed.Tensor|heed.AffineOptions
 ---@param eps? number 1e-5 by default
 ---@return heed.Tensor
 ---@nodiscard
 function F.layer_norm(input, normalized_shape, weight, bias, eps) end
 
 ---Root mean square normalization over the last dimensions, whose sizes are normalized_shape.
----@param input heed.Tensor
----@param normalized_shape integer|integer[]
----@param weight? heed.Tensor|heed.NormOptions of normalized_shape
+---@param input heed.Tensor of any shape
+---@param normalized_shape integer|integer[] the sizes of the last dimensions
+---@param weight? heed.Tensor|heed.AffineOptions of normalized_shape
 ---@param eps? number 2^-23 by default
 ---@return heed.Tensor
 ---@nodiscard
@@ -166,7 +168,7 @@ function F.rms_norm(input, normalized_shape, weight, eps) end
 ---@field eps? number 1e-5 by default
 
 ---Normalizes each channel of input [n, c] or [n, c, …].
----@param input heed.Tensor
+---@param input heed.Tensor of any shape
 ---@param running_mean? heed.Tensor [c]
 ---@param running_var? heed.Tensor [c]
 ---@param weight? heed.Tensor|heed.BatchNormForward
@@ -184,7 +186,7 @@ function F.batch_norm(input, running_mean, running_var, weight, bias, training, 
 ---@field eps? number the smallest divisor; 1e-12 by default
 
 ---input divided by its p-norm along dim.
----@param input heed.Tensor
+---@param input heed.Tensor of any shape
 ---@param p? number|heed.NormalizeOptions
 ---@param dim? integer|heed.NormalizeOptions
 ---@param eps? number
@@ -193,9 +195,9 @@ function F.batch_norm(input, running_mean, running_var, weight, bias, training, 
 function F.normalize(input, p, dim, eps) end
 
 ---The cosine of the angle between x1 and x2 along dim, counted from 1 (2 by default). Shapes broadcast.
----@param x1 heed.Tensor
----@param x2 heed.Tensor
----@param dim? integer|{ dim: integer?, eps: number? }
+---@param x1 heed.Tensor the first vectors
+---@param x2 heed.Tensor the second vectors
+---@param dim? integer|{ dim: integer?, eps: number? } 2 by default
 ---@param eps? number the smallest norm; 1e-8 by default
 ---@return heed.Tensor
 ---@nodiscard
@@ -207,7 +209,7 @@ function F.cosine_similarity(x1, x2, dim, eps) end
 ---@alias heed.Reduction "mean"|"sum"|"none"
 
 ---@class heed.ReductionOption
----@field reduction? heed.Reduction
+---@field reduction? heed.Reduction "mean" by default
 
 ---@class heed.ClassOptions: heed.ReductionOption
 ---@field weight? heed.Tensor [c], one for each class
@@ -238,8 +240,8 @@ function F.cosine_similarity(x1, x2, dim, eps) end
 ---The cross entropy of scores [c], [n, c] or [n, c, …] before the softmax. target has classes, counted from 1, in the
 ---shape of input without c, or probabilities in the shape of input. Classes may also be a table of integers, or float32
 ---with whole values. "mean" divides by the sum of the targets' weights.
----@param input heed.Tensor
----@param target heed.Tensor|integer[]|integer
+---@param input heed.Tensor [c], [n, c] or [n, c, …]
+---@param target heed.Tensor|integer[]|integer classes from 1, or probabilities
 ---@param weight? heed.Tensor|heed.CrossEntropyOptions
 ---@param ignore_index? integer|heed.CrossEntropyOptions
 ---@param reduction? heed.Reduction|heed.CrossEntropyOptions
@@ -253,7 +255,7 @@ function F.cross_entropy(input, target, weight, ignore_index, reduction, label_s
 ---classes in the shape of input without its last size, or probabilities.
 ---@param input heed.Tensor [..., d]
 ---@param linear_weight heed.Tensor [c, d]
----@param target heed.Tensor|integer[]|integer
+---@param target heed.Tensor|integer[]|integer classes from 1, or probabilities
 ---@param linear_bias? heed.Tensor|heed.LinearCrossEntropyOptions [c]
 ---@param weight? heed.Tensor [c]
 ---@param reduction? heed.Reduction
@@ -265,8 +267,8 @@ function F.linear_cross_entropy(input, linear_weight, target, linear_bias, weigh
   label_smoothing) end
 
 ---The same for logarithms of probabilities, as log_softmax gives them.
----@param input heed.Tensor
----@param target heed.Tensor|integer[]|integer
+---@param input heed.Tensor [c], [n, c] or [n, c, …]
+---@param target heed.Tensor|integer[]|integer classes from 1
 ---@param weight? heed.Tensor|heed.ClassOptions
 ---@param ignore_index? integer|heed.ClassOptions
 ---@param reduction? heed.Reduction
@@ -275,24 +277,24 @@ function F.linear_cross_entropy(input, linear_weight, target, linear_bias, weigh
 function F.nll_loss(input, target, weight, ignore_index, reduction) end
 
 ---(input - target)². Shapes broadcast.
----@param input heed.Tensor
----@param target heed.Tensor
+---@param input heed.Tensor what a model gives
+---@param target heed.Tensor what it should give
 ---@param reduction? heed.Reduction|heed.ReductionOption
 ---@return heed.Tensor
 ---@nodiscard
 function F.mse_loss(input, target, reduction) end
 
 ---|input - target|. Shapes broadcast.
----@param input heed.Tensor
----@param target heed.Tensor
+---@param input heed.Tensor what a model gives
+---@param target heed.Tensor what it should give
 ---@param reduction? heed.Reduction|heed.ReductionOption
 ---@return heed.Tensor
 ---@nodiscard
 function F.l1_loss(input, target, reduction) end
 
 ---With d = |input - target|: d² / (2 beta) where d < beta, else d - beta / 2.
----@param input heed.Tensor
----@param target heed.Tensor
+---@param input heed.Tensor what a model gives
+---@param target heed.Tensor what it should give
 ---@param reduction? heed.Reduction|heed.SmoothOptions
 ---@param beta? number
 ---@return heed.Tensor
@@ -300,8 +302,8 @@ function F.l1_loss(input, target, reduction) end
 function F.smooth_l1_loss(input, target, reduction, beta) end
 
 ---With d = |input - target|: d² / 2 where d < delta, else delta (d - delta / 2).
----@param input heed.Tensor
----@param target heed.Tensor
+---@param input heed.Tensor what a model gives
+---@param target heed.Tensor what it should give
 ---@param reduction? heed.Reduction|heed.HuberOptions
 ---@param delta? number
 ---@return heed.Tensor
@@ -318,7 +320,7 @@ function F.huber_loss(input, target, reduction, delta) end
 function F.binary_cross_entropy(input, target, weight, reduction) end
 
 ---The same for scores before the sigmoid.
----@param input heed.Tensor
+---@param input heed.Tensor scores
 ---@param target heed.Tensor of the same shape
 ---@param weight? heed.Tensor|heed.LogitsOptions
 ---@param reduction? heed.Reduction
@@ -328,8 +330,8 @@ function F.binary_cross_entropy(input, target, weight, reduction) end
 function F.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight) end
 
 ---target · (log target - input), where input holds logarithms of probabilities.
----@param input heed.Tensor
----@param target heed.Tensor
+---@param input heed.Tensor logarithms of probabilities
+---@param target heed.Tensor probabilities; with log_target their logarithms
 ---@param reduction? heed.Reduction|"batchmean"|heed.DivergenceOptions
 ---@param log_target? boolean
 ---@return heed.Tensor

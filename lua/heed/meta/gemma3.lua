@@ -6,7 +6,7 @@
 local Gemma3 = {}
 
 ---Loads a model from a folder or a weights file, like Llama.load.
----@param path string
+---@param path string a folder or a file
 ---@param config? heed.Gemma3Config replaces config.json, or single settings of a .gguf file
 ---@return heed.Gemma3?
 ---@return string? problem

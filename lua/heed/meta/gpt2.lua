@@ -8,7 +8,7 @@ local GPT2 = {}
 ---Loads a GPT-2 from a folder (config.json, model.safetensors or its index) or from a weights file in one. Matrices are
 ---copied, since the file stores them transposed; other weights are memory-mapped. Returns the model in evaluation mode,
 ---or nil and a message if files are missing, broken or contradict each other.
----@param path string
+---@param path string a folder or a file
 ---@param config? heed.GPT2Config replaces config.json
 ---@return heed.GPT2?
 ---@return string? problem

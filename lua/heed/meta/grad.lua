@@ -26,7 +26,7 @@ function Tensor:retain_grad() end
 ---A function that gets the gradient of x in each backward pass, and may return another one of the same shape. Hooks are
 ---called in the order in which they were added; errors in them end the pass. A function that refers to x itself keeps x
 ---in memory until remove() is called: give it weakly, in a table with __mode = "v".
----@param f fun(gradient: heed.Tensor): heed.Tensor?
+---@param f fun(gradient: heed.Tensor): heed.Tensor? gets the gradient
 ---@return heed.Handle handle remove() takes it away
 function Tensor:register_hook(f) end
 
@@ -71,20 +71,20 @@ function BackwardSteps:release() end
 local autograd = {}
 
 ---x:backward() for several tensors at once.
----@param tensors heed.Tensor|heed.Tensor[]
+---@param tensors heed.Tensor|heed.Tensor[] each with one element, unless grad_tensors are given
 ---@param grad_tensors? heed.Tensor|table<integer, heed.Tensor> a gradient for each; nil for 1
----@param options? { retain_graph: boolean? }
+---@param options? { retain_graph: boolean? } false by default
 function autograd.backward(tensors, grad_tensors, options) end
 
 ---@class heed.GradOptions
 ---@field grad_outputs? heed.Tensor|table<integer, heed.Tensor> a gradient for each output; nil for 1
----@field retain_graph? boolean
+---@field retain_graph? boolean false by default
 ---@field allow_unused? boolean the gradient of an input that no output depends on is nil, not an error
 
 ---The gradients of the sum of the outputs with respect to inputs, as new tensors; x.grad does not change. Of one input
 ---it is a tensor, of a table of inputs a table.
----@param outputs heed.Tensor|heed.Tensor[]
----@param inputs heed.Tensor|heed.Tensor[]
+---@param outputs heed.Tensor|heed.Tensor[] what was computed
+---@param inputs heed.Tensor|heed.Tensor[] what the gradients are of
 ---@param options? heed.GradOptions
 ---@return heed.Tensor|table<integer, heed.Tensor>|nil
 function autograd.grad(outputs, inputs, options) end
@@ -105,7 +105,7 @@ function Context:save(...) end
 function Context:saved() end
 
 ---These results of forward have no gradient.
----@param ... heed.Tensor
+---@param ... heed.Tensor results of forward
 function Context:mark_non_differentiable(...) end
 
 ---@class heed.FunctionDefinition
@@ -114,9 +114,9 @@ function Context:mark_non_differentiable(...) end
 
 ---An operation of a script's own, called like a function.
 ---@class heed.Function
----@field name string
----@field forward function
----@field backward function
+---@field name string shown by grad_fn
+---@field forward function computes
+---@field backward function computes the gradients
 ---@field apply fun(...): any ... the same as calling it
 ---@overload fun(...): any ...
 
@@ -127,8 +127,8 @@ function Context:mark_non_differentiable(...) end
 ---      forward = function(ctx, x) ctx:save(x) return x:clamp(-1, 1) end,
 ---      backward = function(ctx, dy) return dy * ctx:saved():abs():le(1):float() end,
 ---    })
----@param name string
----@param definition heed.FunctionDefinition
+---@param name string shown in messages and by grad_fn
+---@param definition heed.FunctionDefinition forward and backward
 ---@return heed.Function
 ---@nodiscard
 function autograd.Function(name, definition) end
@@ -140,7 +140,7 @@ function autograd.Function(name, definition) end
 
 ---Compares the gradients of f with differences (f(x + h) - f(x - h)) / 2h, for each element of those inputs that want a
 ---gradient, or of all.
----@param f fun(...): heed.Tensor
+---@param f fun(...): heed.Tensor its result is summed
 ---@param inputs heed.Tensor|table the arguments of f
 ---@param options? heed.GradcheckOptions
 ---@return boolean ok
@@ -149,7 +149,7 @@ function autograd.gradcheck(f, inputs, options) end
 
 ---Calls a function in which backward passes raise where the gradient of an operation has the first nan; or turns this on
 ---or off, and returns what it was.
----@param f function|boolean
+---@param f function|boolean what to call; or true or false
 ---@param ... any its arguments
 ---@return any ...
 function autograd.detect_anomaly(f, ...) end

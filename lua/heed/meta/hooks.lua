@@ -1,13 +1,6 @@
 ---@meta _
 -- Hooks of modules, points of models, and the activations of a forward pass.
 
----What registering a hook returns.
----@class heed.Handle
-local Handle = {}
-
----Removes the hook; does nothing the second time. The end of a `local handle <close>` (Lua 5.4) does it, too.
-function Handle:remove() end
-
 ---What a hook at a point receives second.
 ---@class heed.HookPoint
 ---@field name string such as "blocks.0.attn.hook_pattern"
@@ -26,14 +19,14 @@ function Handle:remove() end
 local ActivationCache = {}
 
 ---The activation whose name ends in `name`: cache:get("pattern", 1) is cache["blocks.0.attn.hook_pattern"].
----@param name string
+---@param name string the end of a name
 ---@param layer? integer from 1
 ---@return heed.Tensor
 ---@nodiscard
 function ActivationCache:get(name, layer) end
 
 ---The activations of all layers whose name ends in `name`, [layers, …].
----@param name string
+---@param name string the end of a name
 ---@return heed.Tensor
 ---@nodiscard
 function ActivationCache:stack(name) end

@@ -10,20 +10,20 @@
 local interpret = {}
 
 ---The entropy of the weights of each query, -Σ_j w_ij log w_ij. arXiv:1906.04284.
----@param weights heed.Weights
+---@param weights heed.Weights of one layer or of several
 ---@param options? { base: number? } of the logarithm; e by default
 ---@return heed.Tensor entropy [.., h, l]
 ---@nodiscard
 function interpret.entropy(weights, options) end
 
 ---The mean distance to what each query sees, Σ_j w_ij |i - j|. arXiv:1906.04284.
----@param weights heed.Weights
+---@param weights heed.Weights of one layer or of several
 ---@return heed.Tensor distance [.., h, l]
 ---@nodiscard
 function interpret.distance(weights) end
 
 ---The weight on the first tokens. arXiv:2309.17453.
----@param weights heed.Weights
+---@param weights heed.Weights of one layer or of several
 ---@param options? { tokens: integer? } how many; 1 by default
 ---@return heed.Tensor share [.., h, l]
 ---@nodiscard
@@ -31,8 +31,8 @@ function interpret.sink_share(weights, options) end
 
 ---How alike the maps of each two heads are. "jensen_shannon": 1 - JS / log 2, the mean over queries; 1 for equal heads, 0
 ---for heads that share no key. "cosine": of the maps as vectors. arXiv:1906.04341.
----@param weights heed.Weights
----@param options? { measure: ("jensen_shannon"|"cosine")? }
+---@param weights heed.Weights of one layer or of several
+---@param options? { measure: ("jensen_shannon"|"cosine")? } "jensen_shannon" by default
 ---@return heed.Tensor agreement [.., h, h]
 ---@nodiscard
 function interpret.agreement(weights, options) end
@@ -47,14 +47,18 @@ function interpret.agreement(weights, options) end
 function interpret.rollout(weights, options) end
 
 ---The mean weight on the token before. "A Mathematical Framework for Transformer Circuits" (2021).
----@param weights heed.Weights
+---@param weights heed.Weights of one layer or of several
 ---@return heed.Tensor score [.., h]
 ---@nodiscard
 function interpret.previous_token_score(weights) end
 
+---@class heed.InductionOptions
+---@field period? integer after how many tokens the text repeats itself
+---@field ids? heed.Indices its tokens [s] or [b, s]
+
 ---The mean weight on the tokens that came after earlier occurrences of the query's token. arXiv:2209.11895.
----@param weights heed.Weights
----@param options { period: integer?, ids: heed.Indices? } one of them: after how many tokens the text repeats itself, or its tokens [s] or [b, s]
+---@param weights heed.Weights of one layer or of several
+---@param options heed.InductionOptions one of both
 ---@return heed.Tensor score [.., h]
 ---@nodiscard
 function interpret.induction_score(weights, options) end
@@ -70,11 +74,11 @@ function interpret.induction_score(weights, options) end
 ---@class heed.TopTokens
 ---@field ids heed.Tensor int64 [layers + 1, .., positions, k]
 ---@field probabilities heed.Tensor the same shape
----@field positions integer[]
+---@field positions integer[] those that are shown
 
 ---What the model would say after each layer: lm_head(norm(x)) of the residual stream x before the first layer and after
 ---each. nostalgebraist, "interpreting GPT: the logit lens" (2020).
----@param model heed.Module
+---@param model heed.Module a decoder
 ---@param source heed.Indices|heed.ActivationCache ids, or the cache of a run
 ---@param options? heed.LogitLensOptions
 ---@return heed.Tensor|heed.TopTokens logits [layers + 1, .., positions, v]
@@ -95,8 +99,8 @@ function interpret.logit_lens(model, source, options) end
 
 ---What each part of the model adds to a logit, the scale of the last norm being kept as it is. "A Mathematical Framework
 ---for Transformer Circuits" (2021); arXiv:2211.00593.
----@param model heed.Module
----@param ids heed.Indices
+---@param model heed.Module a decoder
+---@param ids heed.Indices of the text
 ---@param options? heed.LogitAttributionOptions
 ---@return heed.LogitAttribution
 ---@nodiscard
@@ -112,8 +116,8 @@ function interpret.direct_logit_attribution(model, ids, options) end
 
 ---The metric of the corrupted run in which a point has, at one layer and position (or head), the value of the clean run.
 ---Runs the model for each element. arXiv:2202.05262, arXiv:2309.16042.
----@param model heed.Module
----@param clean_ids heed.Indices
+---@param model heed.Module a decoder
+---@param clean_ids heed.Indices of the text that gives the wanted result
 ---@param corrupted_ids heed.Indices of the same length
 ---@param options heed.PatchingOptions
 ---@return heed.Tensor metrics [layers, positions], at the points of attention [layers, heads]
@@ -125,8 +129,8 @@ function interpret.activation_patching(model, clean_ids, corrupted_ids, options)
 ---Σ (clean activation - corrupted activation) · the metric's gradient there. Fast, and wrong where the model is far from
 ---linear, as at saturated attention. The metric must be a tensor that depends on the logits. The parameters' gradients
 ---stay as they are. Nanda, "Attribution Patching" (2023); arXiv:2310.10348.
----@param model heed.Module
----@param clean_ids heed.Indices
+---@param model heed.Module a decoder
+---@param clean_ids heed.Indices of the text that gives the wanted result
 ---@param corrupted_ids heed.Indices of the same length
 ---@param options heed.PatchingOptions
 ---@return heed.Tensor metrics [layers, positions], at the points of attention [layers, heads]
@@ -142,8 +146,8 @@ function interpret.attribution_patching(model, clean_ids, corrupted_ids, options
 
 ---How much each token adds to the metric: (x - baseline) · the mean gradient on the straight line from the baseline to x,
 ---x being the token embeddings, summed over their last dimension. arXiv:1703.01365.
----@param model heed.Module
----@param ids heed.Indices
+---@param model heed.Module a decoder
+---@param ids heed.Indices of the text
 ---@param options heed.IntegratedGradientsOptions
 ---@return heed.Tensor attributions [.., n]; they add up to the difference of the metrics, but for the error
 ---@return { metric: number, baseline: number, error: number } info the metrics at both ends, and the error of the sum

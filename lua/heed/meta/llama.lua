@@ -6,7 +6,7 @@
 local Llama = {}
 
 ---Loads a Llama or Mistral from a folder or a weights file, like GPT2.load. All weights are memory-mapped.
----@param path string
+---@param path string a folder or a file
 ---@param config? heed.LlamaConfig replaces config.json, or single settings of a .gguf file
 ---@return heed.Llama?
 ---@return string? problem

@@ -7,7 +7,7 @@ local nn = {}
 -- ---- Losses as modules ----
 
 ---@class heed.Loss: heed.Module
----@field reduction string
+---@field reduction string "mean", "sum" or "none"
 ---@overload fun(input: heed.Tensor, target: heed.Tensor|integer[]): heed.Tensor
 
 ---Cross entropy of scores and classes, which count from 1. The weight is a buffer.
@@ -103,21 +103,21 @@ local init = {}
 ---@field nonlinearity? string "leaky_relu" by default
 
 ---Uniform in [a, b).
----@param tensor heed.Tensor
+---@param tensor heed.Tensor is changed
 ---@param a? number|heed.InitUniform
 ---@param b? number|heed.InitUniform
 ---@return heed.Tensor tensor
 function init.uniform_(tensor, a, b) end
 
 ---Normal.
----@param tensor heed.Tensor
+---@param tensor heed.Tensor is changed
 ---@param mean? number|heed.InitNormal
 ---@param std? number|heed.InitNormal
 ---@return heed.Tensor tensor
 function init.normal_(tensor, mean, std) end
 
 ---Normal, with values outside of [a, b] drawn anew.
----@param tensor heed.Tensor
+---@param tensor heed.Tensor is changed
 ---@param mean? number|heed.InitTruncated
 ---@param std? number|heed.InitTruncated
 ---@param a? number|heed.InitTruncated
@@ -126,19 +126,19 @@ function init.normal_(tensor, mean, std) end
 function init.trunc_normal_(tensor, mean, std, a, b) end
 
 ---Uniform in ±gain √(6 / (fan_in + fan_out)).
----@param tensor heed.Tensor
+---@param tensor heed.Tensor is changed
 ---@param gain? number|heed.InitXavier
 ---@return heed.Tensor tensor
 function init.xavier_uniform_(tensor, gain) end
 
 ---Normal, with the standard deviation gain √(2 / (fan_in + fan_out)).
----@param tensor heed.Tensor
+---@param tensor heed.Tensor is changed
 ---@param gain? number|heed.InitXavier
 ---@return heed.Tensor tensor
 function init.xavier_normal_(tensor, gain) end
 
 ---Uniform in ±gain √(3 / fan), with the gain of the nonlinearity.
----@param tensor heed.Tensor
+---@param tensor heed.Tensor is changed
 ---@param a? number|heed.InitKaiming
 ---@param mode? "fan_in"|"fan_out"|heed.InitKaiming
 ---@param nonlinearity? string
@@ -146,23 +146,26 @@ function init.xavier_normal_(tensor, gain) end
 function init.kaiming_uniform_(tensor, a, mode, nonlinearity) end
 
 ---Normal, with the standard deviation gain / √fan.
----@param tensor heed.Tensor
+---@param tensor heed.Tensor is changed
 ---@param a? number|heed.InitKaiming
 ---@param mode? "fan_in"|"fan_out"|heed.InitKaiming
 ---@param nonlinearity? string
 ---@return heed.Tensor tensor
 function init.kaiming_normal_(tensor, a, mode, nonlinearity) end
 
----@param tensor heed.Tensor
----@param val number
+---Sets all elements to a value.
+---@param tensor heed.Tensor is changed
+---@param val number the value of every element
 ---@return heed.Tensor tensor
 function init.constant_(tensor, val) end
 
----@param tensor heed.Tensor
+---Sets all elements to 1.
+---@param tensor heed.Tensor is changed
 ---@return heed.Tensor tensor
 function init.ones_(tensor) end
 
----@param tensor heed.Tensor
+---Sets all elements to 0.
+---@param tensor heed.Tensor is changed
 ---@return heed.Tensor tensor
 function init.zeros_(tensor) end
 
@@ -172,7 +175,7 @@ function init.zeros_(tensor) end
 function init.eye_(tensor) end
 
 ---The recommended gain of a nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", "conv1d" to "conv3d".
----@param nonlinearity string
+---@param nonlinearity string its name
 ---@param param? number|{ param: number } the slope of leaky_relu; 0.01 by default
 ---@return number
 ---@nodiscard

@@ -12,7 +12,7 @@
 local Mask = {}
 
 ---The mask that shows what both show; also `m & other` (Lua 5.3 and later).
----@param other heed.Mask
+---@param other heed.Mask another mask
 ---@return heed.Mask
 ---@nodiscard
 function Mask:both(other) end

@@ -6,7 +6,7 @@
 local Mixtral = {}
 
 ---Loads a model from a folder or a weights file, like Llama.load.
----@param path string
+---@param path string a folder or a file
 ---@param config? heed.MixtralConfig replaces config.json
 ---@return heed.Mixtral?
 ---@return string? problem

@@ -12,15 +12,15 @@
 
 ---BERT's tokenizer, with the ids of Hugging Face's BertTokenizer plus 1.
 ---@class heed.WordPiece
----@field vocab_size integer
----@field unk_token_id integer
----@field cls_token_id integer
----@field sep_token_id integer
----@field pad_token_id? integer
----@field mask_token_id? integer
----@field do_lower_case boolean
----@field strip_accents boolean
----@field tokenize_chinese_chars boolean
+---@field vocab_size integer the largest id
+---@field unk_token_id integer of unknown words
+---@field cls_token_id integer of [CLS]
+---@field sep_token_id integer of [SEP]
+---@field pad_token_id? integer of [PAD]
+---@field mask_token_id? integer of [MASK]
+---@field do_lower_case boolean whether texts become lower case
+---@field strip_accents boolean whether accents are removed
+---@field tokenize_chinese_chars boolean whether Chinese characters are words of their own
 local WordPiece = {}
 
 ---@class heed.WordPieceEncodeOptions
@@ -40,13 +40,13 @@ function WordPiece:encode(text, options) end
 ---@nodiscard
 function WordPiece:tokenize(text) end
 
----@class heed.DecodeOptions
+---@class heed.WordPieceDecodeOptions
 ---@field skip_special_tokens? boolean omit [CLS], [SEP] and the other special tokens; false by default
 ---@field clean_up_tokenization_spaces? boolean "isn't" instead of "isn ' t"; false by default
 
 ---The text of a list of ids or of an int64 tensor [n]. An id outside the vocabulary raises an error.
----@param ids integer[]|heed.Tensor
----@param options? heed.DecodeOptions
+---@param ids integer[]|heed.Tensor from 1
+---@param options? heed.WordPieceDecodeOptions
 ---@return string
 ---@nodiscard
 function WordPiece:decode(ids, options) end

@@ -5,10 +5,12 @@
 ---@class heed.nn
 ---@field Module heed.ModuleClass the base class of user-defined modules
 ---@field Sequential fun(...: heed.Module|any[]): heed.Sequential modules, or pairs {name, module}
----@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList
----@field Residual fun(m: heed.Module): heed.Residual
----@field utils heed.nn.utils
+---@field ModuleList fun(...: heed.Module|heed.Module[]): heed.ModuleList a list of modules
+---@field Residual fun(m: heed.Module): heed.Residual a residual connection, x + m(x)
+---@field utils heed.nn.utils parameters and gradients as a whole
 local nn = {}
+
+-- ---- Parameters ----
 
 ---A parameter that shares the elements of `data`. Assigned to a field of a module, it becomes one of its parameters.
 ---@param data heed.Tensor float32
@@ -17,7 +19,7 @@ local nn = {}
 function nn.Parameter(data) end
 
 ---Whether a value is a module, built in or user-defined.
----@param value any
+---@param value any anything
 ---@return boolean
 ---@nodiscard
 function nn.is_module(value) end
@@ -35,17 +37,16 @@ function nn.is_module(value) end
 ---@field key? heed.Tensor cross attention: x attends to these tokens instead of itself [b, s, kdim]
 ---@field value? heed.Tensor the tokens that values are computed from; by default key [b, s, vdim]
 ---@field cache? heed.Cache x's tokens are appended to it and attend to all tokens in it
----@field lengths? heed.Indices with a cache, whose items may differ: the tokens of each item, and x is [total, d_in], those of all items one after the other
 ---@field need_lse? boolean return the log-sum-exp as info.lse
----@field lengths? heed.Indices [b]: x is [total, d_in], packed sequences of these lengths, without padding; attn_mask is [h, total, s]. Not together with padding, kv_lengths and a cache
+---@field lengths? heed.Indices [b]: x is [total, d_in], packed sequences of these lengths, without padding; attn_mask is [h, total, s]. With a cache, the new tokens of each of its items. Not together with padding and kv_lengths
 ---@field key_lengths? heed.Indices [b]: the lengths of those in key [total_keys, kdim], together with lengths
 
 ---Which intermediate results: a list of their names (all without any), the heads, and the queries: two numbers are a
 ---range, others a list. Both count from 1, negative numbers from the end. Only maps [..., h, n, s] are reduced.
 ---@class heed.WantedTaps
 ---@field [integer] string
----@field heads? integer[]
----@field queries? integer[]
+---@field heads? integer[] all by default
+---@field queries? integer[] all by default
 
 ---The intermediate results of attention. Modules with one head omit h; inputs without a batch omit b. With a window and a cache, s
 ---counts at most the last left + n keys.
@@ -86,7 +87,7 @@ function nn.is_module(value) end
 local Module = {}
 
 ---The forward pass: applies the module to x.
----@param x heed.Tensor
+---@param x heed.Tensor the input
 ---@param options? heed.ForwardOptions
 ---@return heed.Tensor y
 ---@return heed.Taps? info with need_weights
@@ -151,28 +152,28 @@ function Module:iter() end
 ---@nodiscard
 function Module:state_dict() end
 
----@class heed.LoadOptions
+---@class heed.LoadStateOptions
 ---@field strict? boolean whether missing and unexpected names are errors; true by default
 ---@field assign? boolean use the tensors themselves instead of copying them; false by default
 
 ---@class heed.LoadResult
----@field missing_keys string[]
----@field unexpected_keys string[]
+---@field missing_keys string[] names that the state lacks
+---@field unexpected_keys string[] names that the module lacks
 
 ---Copies the tensors of a state dict, or of a table by name, into the module, converting between float32, bfloat16 and
 ---float16. Either all tensors are loaded, or none and one error lists every problem. Buffers called `mask` or
 ---`causal_mask`, as PyTorch code often has them, are ignored. With assign, the module uses the tensors themselves;
 ---bfloat16 and float16 are then kept for the weights of Linear and Embedding, and converted to float32 elsewhere.
----@param state heed.StateDict|table<string, heed.Tensor>
----@param strict? boolean|heed.LoadOptions
----@param assign? boolean|heed.LoadOptions
+---@param state heed.StateDict|table<string, heed.Tensor> what state_dict returned
+---@param strict? boolean|heed.LoadStateOptions
+---@param assign? boolean|heed.LoadStateOptions
 ---@return heed.LoadResult
 function Module:load_state_dict(state, strict, assign) end
 
 ---Converts the weights of all Linear and Embedding modules in it to another dtype; if that fails, none is changed. Other
 ---parameters, and arithmetic, stay float32, and so do weights whose rows are not whole blocks of that dtype. With int8, each Linear gets a parameter weight_scale (see quantize_int8), and
 ---embeddings are not converted. Shared weights stay shared.
----@param dtype "float32"|"bfloat16"|"float16"|"int8"|heed.BlockDType|{ dtype: string }
+---@param dtype "float32"|"bfloat16"|"float16"|"int8"|heed.BlockDType|{ dtype: string } the new one
 ---@return heed.Module self
 function Module:to(dtype) end
 
@@ -196,19 +197,19 @@ function Module:bfloat16() end
 function Module:clone() end
 
 ---The part at a dotted path, such as "layers.0.self_attn"; "" is the module itself.
----@param target string
+---@param target string names joined by dots
 ---@return heed.Module
 ---@nodiscard
 function Module:get_submodule(target) end
 
 ---The parameter at a dotted path, such as "layers.0.weight".
----@param target string
+---@param target string names joined by dots
 ---@return heed.Tensor
 ---@nodiscard
 function Module:get_parameter(target) end
 
 ---The buffer at a dotted path.
----@param target string
+---@param target string names joined by dots
 ---@return heed.Tensor
 ---@nodiscard
 function Module:get_buffer(target) end
@@ -216,7 +217,7 @@ function Module:get_buffer(target) end
 ---Calls hook(module, input, …), with all arguments, before each m(x). What it returns replaces the first arguments,
 ---except nil. Not
 ---called by m:forward(x).
----@param hook fun(m: heed.Module, input: any, ...: any): any
+---@param hook fun(m: heed.Module, input: any, ...: any): any the function
 ---@param options? boolean|{ prepend: boolean? } prepend: call it before the other hooks
 ---@return heed.Handle
 function Module:register_forward_pre_hook(hook, options) end
@@ -224,7 +225,7 @@ function Module:register_forward_pre_hook(hook, options) end
 ---Calls hook(module, input, output, …), with all results, after each m(x). What it returns replaces the first results,
 ---except nil. Not
 ---called by m:forward(x).
----@param hook fun(m: heed.Module, input: any, output: any, ...: any): any
+---@param hook fun(m: heed.Module, input: any, output: any, ...: any): any the function
 ---@param options? boolean|{ prepend: boolean? } prepend: call it before the other hooks
 ---@return heed.Handle
 function Module:register_forward_hook(hook, options) end
@@ -235,20 +236,20 @@ function Module:register_forward_hook(hook, options) end
 function Module:hook_names() end
 
 ---Calls f(x, hook) at these points of every forward pass; f may return a changed tensor of the same shape.
----@param names heed.PointNames
----@param f fun(x: heed.Tensor, hook: heed.HookPoint): heed.Tensor?
+---@param names heed.PointNames a name, a list of names, or a function that chooses
+---@param f fun(x: heed.Tensor, hook: heed.HookPoint): heed.Tensor? gets the tensor at the point
 ---@return heed.Handle
 function Module:add_hook(names, f) end
 
 ---heed.Surgery.on_weights for every attention module in this one, with context.layer.
----@param f fun(weights: heed.Tensor, context: heed.PointContext): heed.Tensor?
+---@param f fun(weights: heed.Tensor, context: heed.PointContext): heed.Tensor? gets the attention weights
 ---@return heed.Handle
 function Module:on_weights(f) end
 
 ---Returns m(input, …), where functions may change the tensors at points: {["blocks.0.hook_resid_post"] = f}, or a list
 ---of {names, f}.
----@param input any
----@param hooks table
+---@param input any the input of the module
+---@param hooks table functions by the names of points
 ---@param ... any further arguments of the forward
 ---@return any ...
 function Module:run_with_hooks(input, hooks, ...) end
@@ -279,7 +280,7 @@ function Module:requires_grad_(requires_grad) end
 function Module:zero_grad(set_to_none) end
 
 ---Calls f with every module in it, depth first, and finally with the module itself.
----@param f fun(m: heed.Module)
+---@param f fun(m: heed.Module) is called with each module
 ---@return heed.Module self
 function Module:apply(f) end
 
@@ -303,7 +304,7 @@ local Class = {}
 ---Makes a class: `local Mine = nn.Module.class "Mine"`, with `function Mine:init(…)` and `function Mine:forward(x)`.
 ---Fields that are assigned parameters or modules are registered, in the order of first assignment; assigning nil removes
 ---them. The init of a derived class calls `Parent.init(self, …)`.
----@param name string
+---@param name string shown where a module is printed
 ---@param parent? heed.ModuleClass nn.Module by default
 ---@return heed.ModuleClass
 function Class.class(name, parent) end
@@ -316,27 +317,27 @@ function Class:init(...) end
 ---@field persistent? boolean whether it is part of the state dict; true by default
 
 ---Registers a tensor as the buffer `self[name]`: part of the module's state without being a parameter.
----@param name string
----@param tensor heed.Tensor
+---@param name string of the field
+---@param tensor heed.Tensor its elements are shared
 ---@param persistent? boolean|heed.BufferOptions
 function Class:register_buffer(name, tensor, persistent) end
 
 ---Registers a module as the part `self[name]`, as an assignment does; nil removes it.
----@param name string
----@param module heed.Module?
+---@param name string of the field
+---@param module heed.Module? or nil
 function Class:add_module(name, module) end
 Class.register_module = Class.add_module
 
 ---Registers a tensor as the parameter `self[name]`, as an assignment of nn.Parameter(tensor) does; nil removes it.
----@param name string
----@param tensor heed.Tensor?
+---@param name string of the field
+---@param tensor heed.Tensor? float32, or nil
 function Class:register_parameter(name, tensor) end
 
 ---x, or what the listeners of this point change it to; for a forward: `x = self:point("hook_x", x)`.
 ---The class lists its points, Mine.points = { "hook_x" }, and may give its parts other names in the names of points,
 ---Mine.part_names = { layers = "blocks" }.
 ---@param name string one of the class's `points`
----@param x heed.Tensor
+---@param x heed.Tensor the tensor at the point
 ---@return heed.Tensor
 function Class:point(name, x) end
 
@@ -349,18 +350,18 @@ function Class:point(name, x) end
 local ModuleList = {}
 
 ---Appends a module.
----@param m heed.Module
+---@param m heed.Module the module
 ---@return heed.ModuleList self
 function ModuleList:append(m) end
 
 ---Appends the modules of a table or of another container.
----@param list heed.Module[]|heed.ModuleList
+---@param list heed.Module[]|heed.ModuleList what to append
 ---@return heed.ModuleList self
 function ModuleList:extend(list) end
 
 ---Inserts a module before the one at index i.
----@param i integer
----@param m heed.Module
+---@param i integer from 1
+---@param m heed.Module the module
 ---@return heed.ModuleList self
 function ModuleList:insert(i, m) end
 

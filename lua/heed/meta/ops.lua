@@ -61,7 +61,7 @@ function Tensor:var(dim, keepdim, correction) end
 function Tensor:std(dim, keepdim, correction) end
 
 ---@class heed.DimOptions
----@field dim? integer
+---@field dim? integer all elements by default
 ---@field keepdim? boolean keep the dimension with size 1; false by default
 
 ---Without arguments, the largest of all elements. With dim, the largest along that dimension and their indices. With a
@@ -141,7 +141,7 @@ function Tensor:norm(p, dim, keepdim) end
 function Tensor:logsumexp(dim, keepdim) end
 
 ---The number of elements other than 0 over the given dimensions; nan counts. int64.
----@param dim? integer|integer[]|{ dim: integer|integer[] }
+---@param dim? integer|integer[]|{ dim: integer|integer[] } all by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:count_nonzero(dim) end
@@ -157,14 +157,14 @@ function Tensor:count_nonzero(dim) end
 function Tensor:median(dim, keepdim) end
 
 ---@class heed.QuantileOptions
----@field q? number|number[]|heed.Tensor
+---@field q? number|number[]|heed.Tensor from 0 to 1
 ---@field dim? integer all elements by default
 ---@field keepdim? boolean keep the dimension with size 1; false by default
 ---@field interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" between two elements; "linear" by default
 
 ---The quantiles of all elements, or along dim; nan if one is nan. q is a number from 0 to 1, or several, which become
 ---the first dimension of the result. x must be float32.
----@param q number|number[]|heed.Tensor|heed.QuantileOptions
+---@param q number|number[]|heed.Tensor|heed.QuantileOptions from 0 to 1
 ---@param dim? integer|heed.QuantileOptions
 ---@param keepdim? boolean
 ---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest"
@@ -172,11 +172,13 @@ function Tensor:median(dim, keepdim) end
 ---@nodiscard
 function Tensor:quantile(q, dim, keepdim, interpolation) end
 
+-- ---- Comparisons and logic ----
+
 ---Whether |x - other| <= atol + rtol · |other|, elementwise; bool. Equal elements are close, nan only with equal_nan.
----@param other heed.Operand
+---@param other heed.Operand what to compare with
 ---@param rtol? number|{ rtol: number?, atol: number?, equal_nan: boolean? } 1e-5 by default
 ---@param atol? number 1e-8 by default
----@param equal_nan? boolean
+---@param equal_nan? boolean whether nan is close to nan; false by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:isclose(other, rtol, atol, equal_nan) end
@@ -184,37 +186,37 @@ function Tensor:isclose(other, rtol, atol, equal_nan) end
 -- ---- Along a dimension ----
 
 ---Softmax, e^x / Σ e^x along dim; float32. A slice that is -inf everywhere gives nan.
----@param dim integer|{ dim: integer }
+---@param dim integer|{ dim: integer } along which the results add up to 1; negative ones count from the last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:softmax(dim) end
 
 ---The natural logarithm of softmax along dim; float32.
----@param dim integer|{ dim: integer }
+---@param dim integer|{ dim: integer } along which the results add up to 1; negative ones count from the last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:log_softmax(dim) end
 
 ---The cumulative sum along dim: element i is the sum of elements 1 to i.
----@param dim integer|{ dim: integer }
+---@param dim integer|{ dim: integer } negative ones count from the last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:cumsum(dim) end
 
 ---The cumulative product along dim: element i is the product of elements 1 to i.
----@param dim integer|{ dim: integer }
+---@param dim integer|{ dim: integer } negative ones count from the last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:cumprod(dim) end
 
 ---@class heed.TopkOptions
----@field k? integer
+---@field k? integer how many
 ---@field dim? integer -1 by default
 ---@field largest? boolean false selects the smallest; true by default
 ---@field sorted? boolean ignored: the result is always sorted
 
 ---The k largest (or smallest) elements along dim, in order, and their indices.
----@param k integer|heed.TopkOptions
+---@param k integer|heed.TopkOptions how many
 ---@param dim? integer|heed.TopkOptions
 ---@param largest? boolean
 ---@param sorted? boolean
@@ -245,21 +247,21 @@ function Tensor:sort(dim, descending, stable) end
 ---@nodiscard
 function Tensor:argsort(dim, descending, stable) end
 
----@class heed.NormOptions
+---@class heed.AffineOptions
 ---@field weight? heed.Tensor [d]
 ---@field bias? heed.Tensor [d]
----@field eps? number
+---@field eps? number the constant under the root
 
 ---Layer normalization over the last dimension: (x - mean) / √(var + eps) · weight + bias, for x [..., d].
----@param weight? heed.Tensor|heed.NormOptions [d]; 1 by default
----@param bias? heed.Tensor|heed.NormOptions [d]; 0 by default
+---@param weight? heed.Tensor|heed.AffineOptions [d]; 1 by default
+---@param bias? heed.Tensor|heed.AffineOptions [d]; 0 by default
 ---@param eps? number 1e-5 by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:layer_norm(weight, bias, eps) end
 
 ---Root mean square normalization over the last dimension: x / √(mean(x²) + eps) · weight, for x [..., d].
----@param weight? heed.Tensor|heed.NormOptions [d]; 1 by default
+---@param weight? heed.Tensor|heed.AffineOptions [d]; 1 by default
 ---@param eps? number 2^-23 by default, as in PyTorch
 ---@return heed.Tensor
 ---@nodiscard
@@ -281,7 +283,7 @@ function Tensor:rms_norm(weight, eps) end
 ---@field base? number 10000 by default
 ---@field style? "half"|"interleaved" which elements form pairs: (1, d/2 + 1), (2, d/2 + 2)… or (1, 2), (3, 4)…; "half" by default
 ---@field dims? integer the number of leading elements of each head to rotate; all by default
----@field scaling? heed.RopeScaling
+---@field scaling? heed.RopeScaling none by default
 
 ---Rotary position embedding (RoPE): rotates pair i of x [..., n, d] by the angle (position - 1) · base^(-2 (i - 1) / d).
 ---@param positions? heed.Indices|heed.RopeOptions counted from 1, broadcast to [..., n]; 1 to n by default
@@ -296,20 +298,20 @@ function Tensor:rope(positions, base, style, dims) end
 
 ---The matrix product x · other for shapes [n]·[n], [m, k]·[k], [k]·[k, n] and […, m, k]·[…, k, n]; leading dimensions
 ---broadcast.
----@param other heed.Tensor
+---@param other heed.Tensor the right factor
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:matmul(other) end
 Tensor.mm = Tensor.matmul
 
 ---The products of the matrices in x [b, n, m] and mat2 [b, m, p]: [b, n, p]. matmul also broadcasts.
----@param mat2 heed.Tensor
+---@param mat2 heed.Tensor [b, m, p]
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:bmm(mat2) end
 
 ---The product of a matrix x [n, m] and vec [m]: [n].
----@param vec heed.Tensor
+---@param vec heed.Tensor [m]
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:mv(vec) end
@@ -343,21 +345,21 @@ function Tensor:addmv(mat, vec, options) end
 function Tensor:baddbmm(batch1, batch2, options) end
 
 ---The sum of products over the last dimensions, which have equal sizes: [a, n] and [b, n] give [a, b].
----@param other heed.Tensor
+---@param other heed.Tensor [b, n]
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:inner(other) end
 
 ---The sum of products over several dimensions: the last `dims` of x and the first of other, or {dimensions of x,
 ---dimensions of other}. The result has the other dimensions of x, then those of other.
----@param other heed.Tensor
+---@param other heed.Tensor the right factor
 ---@param dims? integer|integer[][]|{ dims: integer|integer[][] } 2 by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:tensordot(other, dims) end
 
 ---The vector product along a dimension of size 3; other sizes broadcast.
----@param other heed.Tensor
+---@param other heed.Tensor the right factor
 ---@param dim? integer|{ dim: integer } the first dimension of size 3 by default
 ---@return heed.Tensor
 ---@nodiscard
@@ -369,13 +371,13 @@ function Tensor:cross(other, dim) end
 function Tensor:trace() end
 
 ---The dot product Σ x · other of two tensors [n].
----@param other heed.Tensor
+---@param other heed.Tensor [n]
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:dot(other) end
 
 ---The products of all pairs of x [n] and other [m]: [n, m].
----@param other heed.Tensor
+---@param other heed.Tensor [m]
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:outer(other) end

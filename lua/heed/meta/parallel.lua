@@ -39,7 +39,7 @@ function distributed.RowwiseParallel() end
 ---share of a rank in the first place. With gradients, each rank steps its own optimiser; parameters that all ranks have
 ---stay the same on all of them.
 ---@generic T: heed.Module
----@param module T
+---@param module T a model or a part of one
 ---@param mesh? heed.AnyGroup a mesh of one dimension, such as mesh.tp; all ranks by default
 ---@param plan? table<string, heed.ParallelStyle>|heed.ParallelStyle styles by the names of parts, where * stands for any characters: { ["layers.*.attention"] = Heads(), ["*.up"] = ColwiseParallel() }; or the style of the module itself
 ---@return T module the same, changed; a new module if it is divided itself, by a style or as an attention module
@@ -47,8 +47,8 @@ function distributed.tensor_parallel(module, mesh, plan) end
 
 ---Scales the gradients of a model that is divided by tensor_parallel, pipeline or both, so that the norm of those of all
 ---ranks together is at most max_norm. All ranks call it.
----@param model heed.Module
----@param max_norm number
+---@param model heed.Module a divided model
+---@param max_norm number the largest norm that is left
 ---@return number norm before, the same on all ranks
 function distributed.clip_grad_norm_(model, max_norm) end
 
@@ -64,15 +64,15 @@ function distributed.clip_grad_norm_(model, max_norm) end
 ---different seeds afterwards if the model has dropout. Buffers, such as the statistics of a BatchNorm, stay those of
 ---each rank.
 ---@generic T: heed.Module
----@param model T
----@param mesh? heed.AnyGroup
+---@param model T is changed
+---@param mesh? heed.AnyGroup all ranks by default
 ---@param options? heed.DataParallelOptions
 ---@return T model the same
 function distributed.data_parallel(model, mesh, options) end
 
 ---f(…), while backward passes add to the gradients without averaging them. The next pass outside averages the sums.
 ---@param model heed.Module which data_parallel got
----@param f function
+---@param f function what to call
 ---@param ... any
 ---@return any ...
 function distributed.no_sync(model, f, ...) end
@@ -88,8 +88,8 @@ function distributed.no_sync(model, f, ...) end
 ---the same input, and get the result of one process, bit for bit if that runs the same micro-batches. generate and
 ---caches work; need_weights gives the layers of the rank. A border between ranks costs the bytes of x [n, d].
 ---@generic T: heed.Module
----@param model T
----@param mesh? heed.AnyGroup
+---@param model T is changed
+---@param mesh? heed.AnyGroup all ranks by default
 ---@param options? heed.PipelineOptions
 ---@return T model the same, changed
 function distributed.pipeline(model, mesh, options) end
@@ -97,7 +97,7 @@ function distributed.pipeline(model, mesh, options) end
 ---A forward and a backward pass of a model that pipeline got: adds to the gradients of this rank's parameters. All
 ---micro-batches go forward, then backward (GPipe, arXiv:1811.06965). A weight that is the embedding and lm_head gets the
 ---sum of its gradients on both ranks.
----@param model heed.Module
+---@param model heed.Module which pipeline got
 ---@param x heed.Tensor|heed.Indices the input of the model, the same on all ranks
 ---@param targets heed.Tensor [b, ...]
 ---@param loss fun(y: heed.Tensor, targets: heed.Tensor): heed.Tensor a mean over the batch; called on the last rank
@@ -108,7 +108,7 @@ function distributed.pipeline_step(model, x, targets, loss) end
 
 ---The state dict of the whole model that tensor_parallel or pipeline has divided, on all ranks, which call it together:
 ---heed.save writes it on one of them, and load_state_dict takes it in a model that is not divided.
----@param model heed.Module
+---@param model heed.Module a divided model
 ---@return heed.StateDict
 function distributed.full_state_dict(model) end
 
@@ -118,7 +118,7 @@ function distributed.full_state_dict(model) end
 ---
 ---    local model = dist.load(heed.models.llama, path, function(m) return dist.tensor_parallel(m, mesh.tp) end)
 ---@param Class heed.ModuleClass require "heed.models.gpt2", "heed.models.llama" or "heed.models.bert"
----@param path string
+---@param path string a folder or a file
 ---@param divide fun(model: heed.Module): heed.Module tensor_parallel, pipeline or both; returns the model that it gets
 ---@param config? table replaces config.json
 ---@return heed.Module? model in evaluation mode

@@ -7,7 +7,7 @@
 local plot = {}
 
 ---@class heed.PlotOptions
----@field title? string
+---@field title? string above the chart
 ---@field file? string a path that ends in .svg, .png, .html or .txt: the chart is written there
 ---@field format? "svg"|"png"|"html"|"txt" instead of the path's ending
 ---@field to? "string" returns the chart
@@ -17,8 +17,8 @@ local plot = {}
 
 ---@class heed.HeatmapOptions: heed.PlotOptions
 ---@field labels? string[] of rows and columns
----@field row_labels? string[]
----@field column_labels? string[]
+---@field row_labels? string[] of the rows alone
+---@field column_labels? string[] of the columns alone
 ---@field names? string[] of several maps
 ---@field values? boolean writes numbers into the cells
 ---@field colours? "viridis"|"cividis"|"diverging"|"grey" diverging: around 0
@@ -28,34 +28,34 @@ local plot = {}
 ---@field names? string[] of the series
 
 ---@class heed.BarsOptions: heed.PlotOptions
----@field labels? string[]
+---@field labels? string[] one for each bar
 
 ---@class heed.HistOptions: heed.PlotOptions
 ---@field bins? integer of equal width, default 10; range is that of the bins
 
 ---A heat map of x [rows, columns], of several [maps, rows, columns], or of one row [columns].
----@param x heed.Tensor|table
+---@param x heed.Tensor|table [rows, columns], [maps, rows, columns] or [columns]
 ---@param options? heed.HeatmapOptions
 ---@return string|boolean|nil result the chart (`to`), true if it was written (`file`), or nil
 ---@return string? problem why the file could not be written
 function plot.heatmap(x, options) end
 
 ---Lines of y [n] or [series, n], or of a list of series; nan and inf leave gaps.
----@param y heed.Tensor|table
+---@param y heed.Tensor|table [n] or [series, n]
 ---@param options? heed.LineOptions
 ---@return string|boolean|nil result
 ---@return string? problem
 function plot.line(y, options) end
 
 ---One bar for each value of y [n].
----@param y heed.Tensor|number[]
+---@param y heed.Tensor|number[] [n]
 ---@param options? heed.BarsOptions
 ---@return string|boolean|nil result
 ---@return string? problem
 function plot.bars(y, options) end
 
 ---A histogram of all values of x, counted as numpy.histogram does; nan and inf are left out.
----@param x heed.Tensor|table
+---@param x heed.Tensor|table any numbers
 ---@param options? heed.HistOptions
 ---@return string|boolean|nil result
 ---@return string? problem
@@ -73,8 +73,8 @@ function plot.hist(x, options) end
 
 ---The labels of cross attention.
 ---@class heed.AttentionLabels
----@field queries (string|number)[]
----@field keys (string|number)[]
+---@field queries (string|number)[] labels of the rows
+---@field keys (string|number)[] labels of the columns
 
 ---The attention of all layers and heads as one HTML page that needs no network, or without `file`, as text: the
 ---strongest links of each token. Weights of exactly 0 are hidden places.

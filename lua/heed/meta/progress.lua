@@ -16,21 +16,22 @@ local Utils = {}
 ---@class heed.Progress
 local Progress = {}
 
----@param total integer
+---Makes a progress bar, which update draws.
+---@param total integer how many there are
 ---@param options? heed.ProgressOptions
 ---@return heed.Progress
 ---@nodiscard
 function Utils.progress(total, options) end
 
 ---`done` of all are done.
----@param done integer
+---@param done integer how many
 ---@param text? string shown beside, such as "loss 1.23"; the last one by default
 ---@param amount? number how many units were processed since the last call
 ---@return heed.Progress self
 function Progress:update(done, text, amount) end
 
 ---Writes a line above the bar.
----@param line any
+---@param line any what to write
 ---@return heed.Progress self
 function Progress:print(line) end
 

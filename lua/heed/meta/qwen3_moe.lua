@@ -6,7 +6,7 @@
 local Qwen3Moe = {}
 
 ---Loads a model from a folder or a weights file, like Llama.load.
----@param path string
+---@param path string a folder or a file
 ---@param config? heed.Qwen3MoeConfig replaces config.json
 ---@return heed.Qwen3Moe?
 ---@return string? problem

@@ -13,6 +13,8 @@ local Tensor = {}
 ---The stream of a generator: "mt19937", that of PyTorch on a CPU, or "philox", that of PyTorch on a GPU.
 ---@alias heed.GeneratorKind "mt19937"|"philox"
 
+-- ---- Generators ----
+
 ---A random number generator.
 ---@class heed.Generator
 local Generator = {}
@@ -30,10 +32,11 @@ local Generator = {}
 function heed.Generator(seed, kind) end
 
 ---Restarts the generator with a seed.
----@param seed integer
+---@param seed integer any integer
 ---@return heed.Generator self
 function Generator:manual_seed(seed) end
 
+---The stream of the generator.
 ---@return heed.GeneratorKind
 ---@nodiscard
 function Generator:kind() end
@@ -50,8 +53,8 @@ function Generator:clone() end
 ---A copy of a "philox" generator that draws a part of a tensor: rand, randn, dropout and the dropout of attention
 ---([..., heads, queries, keys]) give the part the numbers that the whole would have. The generator itself does not
 ---change: after all parts set_offset moves it on.
----@param part heed.GeneratorPart|integer[]
----@param first? integer[]
+---@param part heed.GeneratorPart|integer[] the sizes of the whole; or a table with both fields
+---@param first? integer[] where the part begins, for each dimension
 ---@return heed.Generator
 ---@nodiscard
 function Generator:part(part, first) end
@@ -72,35 +75,39 @@ function Generator:set_offset(offset) end
 function Generator:get_state() end
 
 ---Restores a state returned by get_state of a generator of the same kind. Raises an error for any other string.
----@param state string
+---@param state string what get_state returned
 ---@return heed.Generator self
 function Generator:set_state(state) end
 
+-- ---- Seeds ----
+
 ---Restarts the default generator with a seed.
----@param seed integer
+---@param seed integer any integer
 ---@param kind? heed.GeneratorKind|{ kind: heed.GeneratorKind? } by default it keeps its kind
 function heed.manual_seed(seed, kind) end
 
 ---Selects which of PyTorch's two algorithms draws dropout masks. PyTorch chooses by the manufacturer of the processor;
 ---heed's default is "native".
----@param stream "native"|"mkl"
+---@param stream "native"|"mkl" "native" at first
 function heed.set_dropout_stream(stream) end
 
+-- ---- Random numbers ----
+
 ---@class heed.GeneratorOption
----@field generator? heed.Generator
+---@field generator? heed.Generator draws the numbers; heed.default_generator by default
 
 ---@class heed.DrawOptions: heed.GeneratorOption
----@field dtype? heed.DType
+---@field dtype? heed.DType float32 by default, int64 for integers; of functions …_like that of x
 
 ---Uniform random numbers in [0, 1); float32. heed.rand(2, 3), heed.rand({2, 3}, {generator = g}).
----@param ... integer|integer[]|heed.DrawOptions
+---@param ... integer|integer[]|heed.DrawOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function heed.rand(...) end
 
 ---Normal random numbers with mean 0 and standard deviation 1; float32. With 16 or more elements they are bit-identical
 ---to PyTorch on x86.
----@param ... integer|integer[]|heed.DrawOptions
+---@param ... integer|integer[]|heed.DrawOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function heed.randn(...) end
@@ -108,15 +115,15 @@ function heed.randn(...) end
 ---Random integers from low to high, both included as in math.random; int64. heed.randint(1, 6, {2, 3}). low defaults
 ---to 1.
 ---@overload fun(high: integer, shape: integer[], options?: heed.DrawOptions): heed.Tensor
----@param low integer
----@param high integer
----@param ... integer|integer[]|heed.DrawOptions
+---@param low integer the smallest; 1 by default
+---@param high integer the largest
+---@param ... integer|integer[]|heed.DrawOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function heed.randint(low, high, ...) end
 
 ---The integers 1 to n in random order, int64 [n].
----@param n integer
+---@param n integer how many
 ---@param options? heed.GeneratorOption
 ---@return heed.Tensor
 ---@nodiscard
@@ -136,8 +143,8 @@ function Tensor:randn_like(options) end
 
 ---Like heed.randint, with x's shape.
 ---@overload fun(self: heed.Tensor, high: integer, options?: heed.DrawOptions): heed.Tensor
----@param low integer
----@param high integer
+---@param low integer the smallest; 1 by default
+---@param high integer the largest
 ---@param options? heed.DrawOptions
 ---@return heed.Tensor
 ---@nodiscard
@@ -150,12 +157,12 @@ function Tensor:randint_like(low, high, options) end
 function Tensor:bernoulli(options) end
 
 ---@class heed.MultinomialOptions: heed.GeneratorOption
----@field num_samples? integer
----@field replacement? boolean
+---@field num_samples? integer how many to draw from each row
+---@field replacement? boolean false by default
 
 ---Draws indices with probabilities in proportion to the weights x, float32 [n] or [rows, n]: int64 [num_samples] or
 ---[rows, num_samples]. Without replacement the samples of a row differ.
----@param num_samples integer|heed.MultinomialOptions
+---@param num_samples integer|heed.MultinomialOptions how many to draw from each row
 ---@param replacement? boolean|heed.MultinomialOptions false by default
 ---@return heed.Tensor
 ---@nodiscard

@@ -6,7 +6,7 @@
 local SmolLM3 = {}
 
 ---Loads a model from a folder or a weights file, like Llama.load.
----@param path string
+---@param path string a folder or a file
 ---@param config? heed.SmolLM3Config replaces config.json, or single settings of a .gguf file
 ---@return heed.SmolLM3?
 ---@return string? problem

@@ -28,13 +28,13 @@ local Surgery = {}
 function Surgery:ablate(heads, options) end
 
 ---Replaces the attention weights of a head, before dropout.
----@param head integer
+---@param head integer from 1
 ---@param weights heed.Tensor [n, s] or [b, n, s]
 ---@return heed.Handle
 function Surgery:patch(head, weights) end
 
 ---Calls f(weights [b, h, n, s], context) between softmax and dropout; the pass goes on with what it returns, nil: with
 ---the same weights, and then no bit of the result changes.
----@param f fun(weights: heed.Tensor, context: heed.PointContext): heed.Tensor?
+---@param f fun(weights: heed.Tensor, context: heed.PointContext): heed.Tensor? gets the attention weights
 ---@return heed.Handle
 function Surgery:on_weights(f) end

@@ -42,8 +42,8 @@ function Size:numel() end
 ---The same forms can be assigned a number or a tensor that broadcasts. `==` tests whether two tensors are the same
 ---elements in memory; `eq` and `equal` compare values.
 ---@class heed.Tensor: heed.Contents, heed.Draws, heed.Elementwise, heed.Gradients, heed.Operations, heed.Views
----@field shape heed.Size
----@field dtype heed.DType
+---@field shape heed.Size the sizes, as x:size()
+---@field dtype heed.DType such as "float32"
 ---@field ndim integer the number of dimensions
 ---@field T heed.Tensor a view with the dimensions in reverse order
 ---@field mT heed.Tensor a view with the last two dimensions exchanged
@@ -71,16 +71,18 @@ function Size:numel() end
 ---@class heed.Contents
 local Tensor = {}
 
+-- ---- Shape and storage ----
+
 ---The shape, or the size of one dimension.
 ---@overload fun(self: heed.Tensor): heed.Size
----@param dim integer
+---@param dim integer negative ones count from the last
 ---@return integer
 ---@nodiscard
 function Tensor:size(dim) end
 
 ---The stride of each dimension, or of one: the distance between neighbouring elements, counted in elements.
 ---@overload fun(self: heed.Tensor): integer[]
----@param dim integer
+---@param dim integer negative ones count from the last
 ---@return integer
 ---@nodiscard
 function Tensor:stride(dim) end
@@ -105,6 +107,8 @@ function Tensor:element_size() end
 ---@nodiscard
 function Tensor:dim() end
 
+-- ---- Elements ----
+
 ---The value of a tensor with exactly one element; an error for any other number of elements.
 ---@return number|boolean
 ---@nodiscard
@@ -115,17 +119,23 @@ function Tensor:item() end
 ---@nodiscard
 function Tensor:tolist() end
 
+-- ---- Shape and storage ----
+
 ---Whether the elements are stored in row-major order without gaps.
 ---@return boolean
 ---@nodiscard
 function Tensor:is_contiguous() end
 
+-- ---- Elements ----
+
 ---`for i, row in x:iter() do`: iterates over the rows as views, or over the numbers if x has one dimension.
 ---@return fun(): integer, any
 function Tensor:iter() end
 
+-- ---- Dtypes ----
+
 ---Converts to the dtype of another tensor.
----@param other heed.Tensor
+---@param other heed.Tensor a tensor of the new dtype
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:type_as(other) end
@@ -133,7 +143,7 @@ function Tensor:type_as(other) end
 ---Converts to another dtype, or to that of another tensor. If x has that dtype already, the result shares its elements. Conversion to int64 and int8
 ---truncates towards 0, clamps to the range and turns nan into 0; to bool, everything but 0 is true; to bfloat16 and
 ---float16, values are rounded to nearest, ties to even.
----@param dtype heed.DType|heed.Tensor|{ dtype: heed.DType }
+---@param dtype heed.DType|heed.Tensor|{ dtype: heed.DType } the new one
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:to(dtype) end
@@ -153,6 +163,8 @@ function Tensor:long() end
 ---@nodiscard
 function Tensor:bool() end
 
+-- ---- Copying and writing ----
+
 ---A copy in row-major order.
 ---@return heed.Tensor
 ---@nodiscard
@@ -164,12 +176,12 @@ function Tensor:clone() end
 function Tensor:contiguous() end
 
 ---Writes `src` into x, broadcast to its shape and converted to its dtype.
----@param src heed.Operand
+---@param src heed.Operand what to write
 ---@return heed.Tensor self
 function Tensor:copy_(src) end
 
 ---Sets all elements to `value`.
----@param value number|boolean
+---@param value number|boolean that of every element
 ---@return heed.Tensor self
 function Tensor:fill_(value) end
 
@@ -191,6 +203,8 @@ function Tensor:release() end
 ---@nodiscard
 function Tensor:is_released() end
 
+-- ---- New tensors like another ----
+
 ---A tensor filled with 0, of x's shape, and of its dtype unless one is given. As with all functions …_like, and as in
 ---PyTorch, the dimensions have the same order in memory as those of x.
 ---@param options? heed.MakerOptions
@@ -211,40 +225,40 @@ function Tensor:ones_like(options) end
 function Tensor:empty_like(options) end
 
 ---A tensor filled with `value`, of x's shape.
----@param value number|boolean
+---@param value number|boolean that of every element
 ---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:full_like(value, options) end
 
 ---A tensor filled with 0, of another shape, and of x's dtype unless one is given: x:new_zeros(2, 3).
----@param ... integer|integer[]|heed.MakerOptions
+---@param ... integer|integer[]|heed.MakerOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_zeros(...) end
 
 ---A tensor filled with 1, of another shape.
----@param ... integer|integer[]|heed.MakerOptions
+---@param ... integer|integer[]|heed.MakerOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_ones(...) end
 
 ---A tensor with unspecified contents, of another shape.
----@param ... integer|integer[]|heed.MakerOptions
+---@param ... integer|integer[]|heed.MakerOptions the sizes; options last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_empty(...) end
 
 ---A tensor filled with `fill_value`, of another shape.
----@param size integer|integer[]
----@param fill_value number|boolean
+---@param size integer|integer[] the sizes
+---@param fill_value number|boolean that of every element
 ---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:new_full(size, fill_value, options) end
 
 ---Like heed.tensor, with x's dtype unless one is given.
----@param data heed.Nested
+---@param data heed.Nested the values
 ---@param options? heed.MakerOptions
 ---@return heed.Tensor
 ---@nodiscard

@@ -3,14 +3,14 @@
 -- table. Shape legend: b batch, n tokens, l queries, s keys, e embed_dim, h heads.
 
 ---@class heed.nn
----@field Transformer heed.TransformerClass
+---@field Transformer heed.TransformerClass PyTorch's encoder and decoder
 local nn = {}
 
 -- ---- PyTorch's attention ----
 
 ---@class heed.TorchAttentionOptions
----@field embed_dim? integer
----@field num_heads? integer
+---@field embed_dim? integer the size of a token
+---@field num_heads? integer a divisor of embed_dim
 ---@field dropout? number 0 by default
 ---@field bias? boolean true by default
 ---@field add_bias_kv? boolean adds a learned key and value, bias_k and bias_v; false by default
@@ -32,14 +32,14 @@ local nn = {}
 ---`y, weights = m(query, key, value, options)`: weights [b, l, s], or [b, h, l, s] without averaging, after dropout. A query
 ---that sees no key gives zeros; PyTorch's gives nan.
 ---@class heed.MultiheadAttention: heed.Module, heed.Surgery
----@field embed_dim integer
----@field num_heads integer
----@field head_dim integer
----@field kdim integer
----@field vdim integer
----@field dropout number
----@field batch_first boolean
----@field add_zero_attn boolean
+---@field embed_dim integer the size of a token
+---@field num_heads integer the number of heads
+---@field head_dim integer the size of a head
+---@field kdim integer the last size of key
+---@field vdim integer the last size of value
+---@field dropout number of the attention weights
+---@field batch_first boolean as given to the constructor
+---@field add_zero_attn boolean as given to the constructor
 ---@field in_proj_weight? heed.Tensor [3 e, e], if kdim and vdim are embed_dim
 ---@field q_proj_weight? heed.Tensor [e, e], otherwise, with the next two
 ---@field k_proj_weight? heed.Tensor [e, kdim]
@@ -47,13 +47,13 @@ local nn = {}
 ---@field in_proj_bias? heed.Tensor [3 e]
 ---@field bias_k? heed.Tensor [1, 1, e]
 ---@field bias_v? heed.Tensor [1, 1, e]
----@field out_proj heed.Linear
+---@field out_proj heed.Linear from the joined heads to the result
 ---@overload fun(query: heed.Tensor, key: heed.Tensor, value: heed.Tensor, options?: heed.TorchAttentionForward): heed.Tensor, heed.Tensor?
 
 ---PyTorch's attention module, with its parameters and state dict; it computes with heed's fused attention. (For the
 ---module of the notebooks, and for caches, windows or grouped queries, see MultiHeadAttention, with a capital H.)
----@param embed_dim integer|heed.TorchAttentionOptions
----@param num_heads? integer|heed.TorchAttentionOptions
+---@param embed_dim integer|heed.TorchAttentionOptions the size of a token
+---@param num_heads? integer|heed.TorchAttentionOptions a divisor of embed_dim
 ---@param dropout? number|heed.TorchAttentionOptions
 ---@param bias? boolean
 ---@param add_bias_kv? boolean
@@ -68,8 +68,8 @@ function nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv,
 -- ---- Transformers ----
 
 ---@class heed.TransformerLayerOptions
----@field d_model? integer
----@field nhead? integer
+---@field d_model? integer the size of a token
+---@field nhead? integer heads of attention
 ---@field dim_feedforward? integer 2048 by default
 ---@field dropout? number 0.1 by default
 ---@field activation? "relu"|"gelu"|heed.Module|fun(x: heed.Tensor): heed.Tensor "relu" by default
@@ -80,27 +80,27 @@ function nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, add_bias_kv,
 
 ---Masks as of MultiheadAttention: true hides a key.
 ---@class heed.EncoderLayerForward
----@field src_mask? heed.Tensor
----@field src_key_padding_mask? heed.Tensor
----@field is_causal? boolean
+---@field src_mask? heed.Tensor [n, n] or [b · h, n, n]
+---@field src_key_padding_mask? heed.Tensor [b, n]
+---@field is_causal? boolean a token sees itself and the tokens before it
 ---@field lengths? heed.Indices [b]: src [total, d_model] has the tokens of b sequences, one after another
 
 ---@class heed.TransformerEncoderLayer: heed.Module
----@field self_attn heed.MultiheadAttention
----@field linear1 heed.Linear
----@field dropout heed.Dropout
----@field linear2 heed.Linear
----@field norm1 heed.LayerNorm
----@field norm2 heed.LayerNorm
----@field dropout1 heed.Dropout
----@field dropout2 heed.Dropout
----@field norm_first boolean
----@field activation heed.Module|fun(x: heed.Tensor): heed.Tensor
+---@field self_attn heed.MultiheadAttention attention to the layer's own tokens
+---@field linear1 heed.Linear into the feed-forward part
+---@field dropout heed.Dropout inside of it
+---@field linear2 heed.Linear out of it
+---@field norm1 heed.LayerNorm of the attention
+---@field norm2 heed.LayerNorm of the next part
+---@field dropout1 heed.Dropout of the attention
+---@field dropout2 heed.Dropout of the next part
+---@field norm_first boolean as given to the constructor
+---@field activation heed.Module|fun(x: heed.Tensor): heed.Tensor of the feed-forward part
 ---@overload fun(src: heed.Tensor, options?: heed.EncoderLayerForward): heed.Tensor
 
 ---A layer of an encoder: self-attention and a feed-forward part, each with a residual connection and a norm.
----@param d_model integer|heed.TransformerLayerOptions
----@param nhead? integer
+---@param d_model integer|heed.TransformerLayerOptions the size of a token
+---@param nhead? integer heads of attention
 ---@param dim_feedforward? integer|heed.TransformerLayerOptions
 ---@param dropout? number|heed.TransformerLayerOptions
 ---@param activation? string|function|heed.Module
@@ -114,20 +114,20 @@ function nn.TransformerEncoderLayer(d_model, nhead, dim_feedforward, dropout, ac
                                     norm_first, bias) end
 
 ---@class heed.EncoderForward
----@field mask? heed.Tensor
----@field src_key_padding_mask? heed.Tensor
----@field is_causal? boolean
+---@field mask? heed.Tensor [n, n] or [b · h, n, n]
+---@field src_key_padding_mask? heed.Tensor [b, n]
+---@field is_causal? boolean a token sees itself and the tokens before it
 ---@field lengths? heed.Indices [b]: src [total, d_model] has the tokens of b sequences, one after another
 
 ---@class heed.TransformerEncoder: heed.Module
----@field layers heed.ModuleList
----@field num_layers integer
----@field norm? heed.Module
+---@field layers heed.ModuleList the copies
+---@field num_layers integer how many
+---@field norm? heed.Module applied to the result
 ---@overload fun(src: heed.Tensor, options?: heed.EncoderForward): heed.Tensor
 
 ---num_layers copies of a layer, one after another. The result at padding is unspecified.
----@param encoder_layer heed.Module
----@param num_layers integer
+---@param encoder_layer heed.Module the layer to copy
+---@param num_layers integer how many copies
 ---@param norm? heed.Module|{ norm: heed.Module } applied to the result
 ---@param enable_nested_tensor? boolean ignored
 ---@param mask_check? boolean ignored
@@ -137,33 +137,33 @@ function nn.TransformerEncoder(encoder_layer, num_layers, norm, enable_nested_te
 
 ---Masks as of MultiheadAttention: true hides a key.
 ---@class heed.DecoderForward
----@field tgt_mask? heed.Tensor
----@field memory_mask? heed.Tensor
----@field tgt_key_padding_mask? heed.Tensor
----@field memory_key_padding_mask? heed.Tensor
----@field tgt_is_causal? boolean
----@field memory_is_causal? boolean
+---@field tgt_mask? heed.Tensor [l, l] or [b · h, l, l]
+---@field memory_mask? heed.Tensor [l, s] or [b · h, l, s]
+---@field tgt_key_padding_mask? heed.Tensor [b, l]
+---@field memory_key_padding_mask? heed.Tensor [b, s]
+---@field tgt_is_causal? boolean a token sees itself and the tokens before it
+---@field memory_is_causal? boolean query i sees tokens 1 to i of memory
 
 ---@class heed.TransformerDecoderLayer: heed.Module
----@field self_attn heed.MultiheadAttention
----@field multihead_attn heed.MultiheadAttention
----@field linear1 heed.Linear
----@field dropout heed.Dropout
----@field linear2 heed.Linear
----@field norm1 heed.LayerNorm
----@field norm2 heed.LayerNorm
----@field norm3 heed.LayerNorm
----@field dropout1 heed.Dropout
----@field dropout2 heed.Dropout
----@field dropout3 heed.Dropout
----@field norm_first boolean
----@field activation heed.Module|fun(x: heed.Tensor): heed.Tensor
+---@field self_attn heed.MultiheadAttention attention to the layer's own tokens
+---@field multihead_attn heed.MultiheadAttention attention to the encoder's result
+---@field linear1 heed.Linear into the feed-forward part
+---@field dropout heed.Dropout inside of it
+---@field linear2 heed.Linear out of it
+---@field norm1 heed.LayerNorm of the attention
+---@field norm2 heed.LayerNorm of the next part
+---@field norm3 heed.LayerNorm of the feed-forward part
+---@field dropout1 heed.Dropout of the attention
+---@field dropout2 heed.Dropout of the next part
+---@field dropout3 heed.Dropout of the feed-forward part
+---@field norm_first boolean as given to the constructor
+---@field activation heed.Module|fun(x: heed.Tensor): heed.Tensor of the feed-forward part
 ---@overload fun(tgt: heed.Tensor, memory: heed.Tensor, options?: heed.DecoderForward): heed.Tensor
 
 ---A layer of a decoder: self-attention, attention to the encoder's result, and a feed-forward part. Pass tgt_mask or
 ---tgt_is_causal for causal attention, which is not the default.
----@param d_model integer|heed.TransformerLayerOptions
----@param nhead? integer
+---@param d_model integer|heed.TransformerLayerOptions the size of a token
+---@param nhead? integer heads of attention
 ---@param dim_feedforward? integer|heed.TransformerLayerOptions
 ---@param dropout? number|heed.TransformerLayerOptions
 ---@param activation? string|function|heed.Module
@@ -177,14 +177,14 @@ function nn.TransformerDecoderLayer(d_model, nhead, dim_feedforward, dropout, ac
                                     norm_first, bias) end
 
 ---@class heed.TransformerDecoder: heed.Module
----@field layers heed.ModuleList
----@field num_layers integer
----@field norm? heed.Module
+---@field layers heed.ModuleList the copies
+---@field num_layers integer how many
+---@field norm? heed.Module applied to the result
 ---@overload fun(tgt: heed.Tensor, memory: heed.Tensor, options?: heed.DecoderForward): heed.Tensor
 
 ---num_layers copies of a layer, one after another.
----@param decoder_layer heed.Module
----@param num_layers integer
+---@param decoder_layer heed.Module the layer to copy
+---@param num_layers integer how many copies
 ---@param norm? heed.Module|{ norm: heed.Module } applied to the result
 ---@return heed.TransformerDecoder
 ---@nodiscard
@@ -195,17 +195,17 @@ function nn.TransformerDecoder(decoder_layer, num_layers, norm) end
 ---@field num_decoder_layers? integer 6 by default
 
 ---@class heed.TransformerForward: heed.DecoderForward
----@field src_mask? heed.Tensor
----@field src_key_padding_mask? heed.Tensor
----@field src_is_causal? boolean
+---@field src_mask? heed.Tensor [n, n] or [b · h, n, n]
+---@field src_key_padding_mask? heed.Tensor [b, n]
+---@field src_is_causal? boolean a token sees itself and the tokens before it
 
 ---An encoder and a decoder. d_model is 512 and nhead 8 by default.
 ---@class heed.Transformer: heed.Module
----@field encoder heed.TransformerEncoder
----@field decoder heed.TransformerDecoder
----@field d_model integer
----@field nhead integer
----@field batch_first boolean
+---@field encoder heed.TransformerEncoder or the one that was given
+---@field decoder heed.TransformerDecoder or the one that was given
+---@field d_model integer the size of a token
+---@field nhead integer heads of attention
+---@field batch_first boolean as given to the constructor
 ---@overload fun(src: heed.Tensor, tgt: heed.Tensor, options?: heed.TransformerForward): heed.Tensor
 
 ---@class heed.TransformerClass: heed.ModuleClass
@@ -214,7 +214,7 @@ function nn.TransformerDecoder(decoder_layer, num_layers, norm) end
 local Transformer = {}
 
 ---A causal mask to add to the scores [sz, sz]: 0, and -inf above the diagonal.
----@param sz integer
+---@param sz integer the number of tokens
 ---@return heed.Tensor
 ---@nodiscard
 function Transformer.generate_square_subsequent_mask(sz) end

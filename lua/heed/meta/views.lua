@@ -12,14 +12,14 @@ local Tensor = {}
 ---The same elements in another shape, as a view. One size may be -1: it is inferred from the number of elements. Raises
 ---an error if the strides of x do not allow a view; use reshape then.
 ---@overload fun(self: heed.Tensor, shape: integer[]|heed.Size): heed.Tensor
----@param ... integer
+---@param ... integer the sizes, one of which may be -1
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:view(...) end
 
 ---Like view, but copies the elements if a view is impossible.
 ---@overload fun(self: heed.Tensor, shape: integer[]|heed.Size): heed.Tensor
----@param ... integer
+---@param ... integer the sizes, one of which may be -1
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:reshape(...) end
@@ -27,40 +27,40 @@ function Tensor:reshape(...) end
 ---Repeats dimensions of size 1 up to the given sizes, without copying. Further dimensions may be added in front; -1
 ---keeps a size.
 ---@overload fun(self: heed.Tensor, shape: integer[]|heed.Size): heed.Tensor
----@param ... integer
+---@param ... integer the sizes; -1 keeps one
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:expand(...) end
 Tensor.broadcast_to = Tensor.expand
 
 ---Like expand, to the shape of another tensor.
----@param other heed.Tensor
+---@param other heed.Tensor a tensor of that shape
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:expand_as(other) end
 
 ---Like view, in the shape of another tensor.
----@param other heed.Tensor
+---@param other heed.Tensor a tensor of that shape
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:view_as(other) end
 
 ---Like reshape, in the shape of another tensor.
----@param other heed.Tensor
+---@param other heed.Tensor a tensor of that shape
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:reshape_as(other) end
 
 ---Reorders the dimensions: x:permute(3, 1, 2) of x [a, b, c] gives [c, a, b].
 ---@overload fun(self: heed.Tensor, dims: integer[]): heed.Tensor
----@param ... integer
+---@param ... integer the dimensions in their new order
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:permute(...) end
 
 ---Exchanges two dimensions.
----@param dim1 integer
----@param dim2 integer
+---@param dim1 integer a dimension
+---@param dim2 integer another one
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:transpose(dim1, dim2) end
@@ -68,11 +68,11 @@ Tensor.swapaxes = Tensor.transpose
 Tensor.swapdims = Tensor.transpose
 
 ---@class heed.MovedimOptions
----@field source? integer|integer[]
----@field destination? integer|integer[]
+---@field source? integer|integer[] the dimensions to move
+---@field destination? integer|integer[] where to
 
 ---Moves dimensions to other positions; the others keep their order. x:movedim(1, -1) of x [a, b, c] gives [b, c, a].
----@param source integer|integer[]|heed.MovedimOptions
+---@param source integer|integer[]|heed.MovedimOptions the dimensions to move
 ---@param destination? integer|integer[] as many as source
 ---@return heed.Tensor
 ---@nodiscard
@@ -85,29 +85,29 @@ Tensor.moveaxis = Tensor.movedim
 function Tensor:t() end
 
 ---The `length` elements of dimension `dim` that begin at `start`.
----@param dim integer
----@param start integer
----@param length integer
+---@param dim integer the dimension
+---@param start integer the first index
+---@param length integer how many elements
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:narrow(dim, start, length) end
 
 ---Element `index` of dimension `dim`, which is removed from the shape. Always returns a tensor, possibly one without
 ---dimensions.
----@param dim integer
----@param index integer
+---@param dim integer the dimension
+---@param index integer negative ones count from the last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:select(dim, index) end
 
 ---Inserts a dimension of size 1 at `dim`.
----@param dim integer
+---@param dim integer where the new dimension is; -1: the last
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:unsqueeze(dim) end
 
 ---Removes all dimensions of size 1, or only those in `dim` whose size is 1.
----@param dim? integer|integer[]|{ dim: integer|integer[] }
+---@param dim? integer|integer[]|{ dim: integer|integer[] } all by default
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:squeeze(dim) end
@@ -124,13 +124,13 @@ function Tensor:squeeze(dim) end
 function Tensor:flatten(start_dim, end_dim) end
 
 ---@class heed.UnflattenOptions
----@field dim? integer
----@field sizes? integer[]
+---@field dim? integer the dimension
+---@field sizes? integer[] of the new dimensions
 
 ---Divides a dimension into several, as a view: x:unflatten(2, {2, -1}) of x [a, 6] gives [a, 2, 3]. The product of the
 ---sizes, one of which may be -1, must be the size of the dimension.
----@param dim integer|heed.UnflattenOptions
----@param sizes? integer[]|heed.Size
+---@param dim integer|heed.UnflattenOptions the dimension
+---@param sizes? integer[]|heed.Size of the new dimensions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:unflatten(dim, sizes) end
@@ -151,9 +151,9 @@ function Tensor:diagonal(offset, dim1, dim2) end
 
 ---All windows of `size` elements of dimension `dim` that begin `step` apart, as a view: x [a, n] with dim 2 gives
 ---[a, windows, size]. Windows may overlap; such a view cannot be written to.
----@param dim integer
----@param size integer
----@param step integer
+---@param dim integer the dimension
+---@param size integer elements of a window
+---@param step integer from one window to the next
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:unfold(dim, size, step) end
@@ -166,14 +166,14 @@ function Tensor:unbind(dim) end
 
 ---Splits a dimension into views of `size` elements each, the last possibly shorter, or of the sizes in a table, which
 ---must add up to the size of the dimension.
----@param size integer|integer[]
+---@param size integer|integer[] of each view, or those of all views
 ---@param dim? integer|{ dim: integer } 1 by default
 ---@return heed.Tensor[]
 ---@nodiscard
 function Tensor:split(size, dim) end
 
 ---Splits a dimension into views of equal size, the last possibly shorter; at most `chunks` of them, as in PyTorch.
----@param chunks integer
+---@param chunks integer how many views
 ---@param dim? integer|{ dim: integer } 1 by default
 ---@return heed.Tensor[]
 ---@nodiscard
@@ -182,14 +182,14 @@ function Tensor:chunk(chunks, dim) end
 -- ---- Selecting elements: the results are copies ----
 
 ---The slices of dimension `dim` whose numbers are in `index`, in that order.
----@param dim integer
+---@param dim integer the dimension
 ---@param index heed.Indices [k]
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:index_select(dim, index) end
 
 ---out[…, i, …] = x[…, index[…, i, …], …], where i is the index into dimension `dim`.
----@param dim integer
+---@param dim integer the dimension
 ---@param index heed.Indices with as many dimensions as x and no larger in any other dimension
 ---@return heed.Tensor
 ---@nodiscard
@@ -203,8 +203,8 @@ function Tensor:masked_select(mask) end
 
 ---Repeats each slice of dimension `dim` `repeats` times; without dim, each element of x flattened. A table or an int64
 ---tensor has a number for each slice: heed.arange(1, 3):repeat_interleave{2, 3} gives 1, 1, 2, 2, 2.
----@param repeats integer|integer[]|heed.Tensor
----@param dim? integer|{ dim: integer }
+---@param repeats integer|integer[]|heed.Tensor how often, for all slices or for each
+---@param dim? integer|{ dim: integer } none by default: x is flattened
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:repeat_interleave(repeats, dim) end
@@ -216,8 +216,8 @@ function Tensor:repeat_interleave(repeats, dim) end
 function Tensor:pack(lengths) end
 
 ---@class heed.UnpackOptions
----@field lengths heed.Indices
----@field n? integer
+---@field lengths heed.Indices [b], which add up to total
+---@field n? integer by default the largest length
 
 ---The opposite of pack: x [total, ...] as [b, n, ...], with zeros behind each sequence.
 ---@param lengths heed.Indices|heed.UnpackOptions [b], which add up to total
@@ -230,18 +230,18 @@ function Tensor:unpack(lengths, n) end
 
 ---The elements in reverse order along these dimensions.
 ---@overload fun(self: heed.Tensor, dims: integer[]|{ dims: integer[] }): heed.Tensor
----@param ... integer
+---@param ... integer the dimensions
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:flip(...) end
 
 ---@class heed.RollOptions
----@field shifts? integer|integer[]
----@field dims? integer|integer[]
+---@field shifts? integer|integer[] by how many places
+---@field dims? integer|integer[] x is flattened by default
 
 ---Moves element i of the dimensions `dims` to i + shift; what leaves the end comes back at the beginning. Without dims, x
 ---is rolled as if it were flattened.
----@param shifts integer|integer[]|heed.RollOptions
+---@param shifts integer|integer[]|heed.RollOptions by how many places
 ---@param dims? integer|integer[]|heed.RollOptions as many as shifts
 ---@return heed.Tensor
 ---@nodiscard
@@ -250,20 +250,20 @@ function Tensor:roll(shifts, dims) end
 ---Repeats x as a whole along each dimension: x:tile(2, 3) of x [a, b] gives [2 a, 3 b]. Ones are added in front of too
 ---few counts; more counts than dimensions add dimensions in front. (PyTorch's repeat; repeat_interleave repeats elements.)
 ---@overload fun(self: heed.Tensor, repeats: integer[]): heed.Tensor
----@param ... integer
+---@param ... integer how often, for each dimension
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:tile(...) end
 
 ---@class heed.PadOptions
----@field pad? integer[]
+---@field pad? integer[] {before, after} of the last dimension, then of the one before it
 ---@field mode? "constant"|"reflect"|"replicate"|"circular" "constant" by default
 ---@field value? number|boolean what "constant" adds; 0 by default
 
 ---Adds elements at both ends of dimensions: `pad` is {before, after} of the last dimension, then of the one before it,
 ---and so on, as in PyTorch. Negative numbers remove elements. "reflect" mirrors without the element at the end,
 ---"replicate" repeats that, "circular" goes on at the other end.
----@param pad integer[]|heed.PadOptions
+---@param pad integer[]|heed.PadOptions {before, after} of the last dimension, then of the one before it
 ---@param mode? "constant"|"reflect"|"replicate"|"circular"|heed.PadOptions
 ---@param value? number|boolean
 ---@return heed.Tensor
@@ -290,12 +290,12 @@ function Tensor:diag_embed(offset, dim1, dim2) end
 ---@nodiscard
 function Tensor:diagflat(offset) end
 ---@class heed.TakeOptions
----@field indices? heed.Indices
----@field dim? integer
+---@field indices? heed.Indices as in gather
+---@field dim? integer none by default: x is flattened
 
 ---Like gather, but x and the indices broadcast in all other dimensions; without dim, elements of x flattened.
----@param indices heed.Indices|heed.TakeOptions
----@param dim? integer|heed.TakeOptions
+---@param indices heed.Indices|heed.TakeOptions as in gather
+---@param dim? integer|heed.TakeOptions none by default: x is flattened
 ---@return heed.Tensor
 ---@nodiscard
 function Tensor:take_along_dim(indices, dim) end
@@ -315,12 +315,12 @@ function Tensor:nonzero(as_tuple) end
 function Tensor:argwhere() end
 
 ---@class heed.SearchOptions
----@field right? boolean
----@field side? "left"|"right"
+---@field right? boolean false by default
+---@field side? "left"|"right" "left" by default
 
 ---For each value the index, from 1 to n + 1, at which it would be inserted in x, whose rows [..., n] are sorted: before
 ---equal elements, or behind them with right = true or side = "right". x has 1 dimension or the leading sizes of values.
----@param values heed.Operand
+---@param values heed.Operand what is looked for
 ---@param right? boolean|heed.SearchOptions false by default
 ---@return heed.Tensor indices int64, in the shape of values
 ---@nodiscard
@@ -350,8 +350,8 @@ function Tensor:bucketize(boundaries, right) end
 function Tensor:unique(sorted, return_inverse, return_counts) end
 
 ---@class heed.BincountOptions
----@field weights? heed.Tensor
----@field minlength? integer
+---@field weights? heed.Tensor [n]
+---@field minlength? integer 0 by default
 
 ---Counts the values of x [n], integers from 1 on: element i of the result is how often i occurs, or, with weights, the
 ---sum of the weights there, as float32. Its size is the largest value, or minlength if that is larger.
@@ -372,29 +372,29 @@ function Tensor:one_hot(num_classes) end
 -- written is converted to x's dtype, which must be able to hold it. Nothing is written if an index is out of range.
 
 ---@class heed.ScatterOptions
----@field src? heed.Tensor|number
+---@field src? heed.Tensor|number what is written
 ---@field value? number the same as src
----@field reduce? "add"|"multiply"
+---@field reduce? "add"|"multiply" none by default: elements are replaced
 
 ---out[…, index[…, i, …], …] = src[…, i, …], where i is the index into dimension `dim`; or + or · the element there.
----@param dim integer
+---@param dim integer the dimension
 ---@param index heed.Indices with as many dimensions as x and no larger in any other dimension
 ---@param src heed.Tensor|number|heed.ScatterOptions at least as large as index
----@param reduce? "add"|"multiply"|heed.ScatterOptions
+---@param reduce? "add"|"multiply"|heed.ScatterOptions none by default: elements are replaced
 ---@return heed.Tensor
 function Tensor:scatter(dim, index, src, reduce) end
 Tensor.scatter_ = Tensor.scatter
 
 ---Adds src to the elements that index names, like scatter with "add".
----@param dim integer
----@param index heed.Indices
----@param src heed.Tensor
+---@param dim integer the dimension
+---@param index heed.Indices as in scatter
+---@param src heed.Tensor at least as large as index
 ---@return heed.Tensor
 function Tensor:scatter_add(dim, index, src) end
 Tensor.scatter_add_ = Tensor.scatter_add
 
 ---Adds the slices of source, times alpha, to the slices of dimension `dim` whose numbers are in `index`.
----@param dim integer
+---@param dim integer the dimension
 ---@param index heed.Indices [k]
 ---@param source heed.Tensor the shape of x, with size k in dimension `dim`
 ---@param alpha? number|{ alpha: number } 1 by default
@@ -403,7 +403,7 @@ function Tensor:index_add(dim, index, source, alpha) end
 Tensor.index_add_ = Tensor.index_add
 
 ---Replaces the slices of dimension `dim` whose numbers are in `index` by those of source.
----@param dim integer
+---@param dim integer the dimension
 ---@param index heed.Indices [k]
 ---@param source heed.Tensor the shape of x, with size k in dimension `dim`
 ---@return heed.Tensor
@@ -411,7 +411,7 @@ function Tensor:index_copy(dim, index, source) end
 Tensor.index_copy_ = Tensor.index_copy
 
 ---Fills the slices of dimension `dim` whose numbers are in `index`.
----@param dim integer
+---@param dim integer the dimension
 ---@param index heed.Indices [k]
 ---@param value heed.Operand a number, or a tensor of no dimensions
 ---@return heed.Tensor
@@ -419,7 +419,7 @@ function Tensor:index_fill(dim, index, value) end
 Tensor.index_fill_ = Tensor.index_fill
 
 ---Like `x[{i, j, …}] = values` with indices or masks for the first dimensions; accumulate adds the values.
----@param indices heed.Indices[]
+---@param indices heed.Indices[] for each of the first dimensions
 ---@param values heed.Operand broadcast to what the indices select
 ---@param accumulate? boolean|{ accumulate: boolean } false by default
 ---@return heed.Tensor

@@ -7,9 +7,10 @@ local annotations = {}
 
 -- A class: {name, doc = lines, parents = names, fields = by name, order = names, overloads = types of calls of its
 -- values}. A field: {name, type, optional, doc},
--- or a function: {name, method = with a colon, params, returns, doc, overloads = types}. A parameter is like a field.
+-- or a function: {name, method = with a colon, params, returns, doc, overloads = types, section = the heading
+-- `-- ---- section ----` above it}. A parameter is like a field.
 local classes = {}
-local aliases = {} -- name → type
+local aliases = {} -- name → {type, doc = lines}
 local modules = {} -- what `require` takes → class name
 
 local BRACKETS = { ["("] = 1, ["{"] = 1, ["["] = 1, ["<"] = 1, [")"] = -1, ["}"] = -1, ["]"] = -1, [">"] = -1 }
@@ -104,16 +105,18 @@ local FUNCTION = {
   end,
 }
 
-local function new_function(owner, name, method, lines, arguments)
-  local record = { name = name, owner = owner.name, method = method, lines = lines, arguments = arguments }
+local function new_function(owner, name, method, lines, arguments, section)
+  local record = { name = name, owner = owner.name, method = method, lines = lines, arguments = arguments,
+    section = section }
   record.is_function = true
   add_field(owner, setmetatable(record, FUNCTION))
 end
 
--- Reads one file.
-local function read(text)
+-- Reads one file; puts functions that must be called after all files have been read into a list.
+local function read(text, later)
   local variables, module = {}, nil -- the classes of local variables; what `require` takes
   local lines, class = {}, nil -- the comment above the next line of code, and its class
+  local section, open -- the heading above; a line of code whose list of arguments goes on
 
   local tags = {}
   function tags.meta(rest) module = match(rest, "^heed[%w_.]*") end
@@ -134,7 +137,11 @@ local function read(text)
   end
   function tags.alias(rest)
     local name, kind = match(rest, "^([%w_.]+)%s+(.*)$")
-    if name then aliases[name] = split_type(kind) end
+    if not name then return end
+    local doc = {}
+    for i, line in ipairs(lines) do doc[i] = gsub(sub(line, 4), "^ ", "") end
+    aliases[name] = { type = split_type(kind), doc = doc }
+    lines = {}
   end
 
   local function code(line)
@@ -145,7 +152,17 @@ local function read(text)
     end
     local owner, separator, name, arguments = match(line, "^function ([%w_]+)([.:])([%w_]+)%((.-)%)")
     if owner then
-      if variables[owner] then new_function(variables[owner], name, separator == ":", lines, arguments) end
+      if variables[owner] then
+        new_function(variables[owner], name, separator == ":", lines, arguments, section)
+      end
+      return
+    end
+    local part -- a table in another: Utils.data = data
+    owner, name, part = match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)$")
+    if owner then
+      if variables[owner] and variables[part] and not variables[owner].fields[name] then
+        add_field(variables[owner], new_field(name, "", variables[part].name))
+      end
       return
     end
     local result = match(line, "^return ([%w_]+)$")
@@ -153,12 +170,18 @@ local function read(text)
       if module and variables[result] then modules[module] = variables[result].name end
       return
     end
-    -- Tensor.exp_ = Tensor.exp
+    -- Tensor.exp_ = Tensor.exp; autograd.no_grad = heed.no_grad, which another file may declare
     local alias, target
     owner, alias, name, target = match(line, "^([%w_]+)%.([%w_]+) = ([%w_]+)%.([%w_]+)")
-    local original = variables[name] and variables[name].fields[target]
-    if variables[owner] and original and original.is_function then
-      new_function(variables[owner], alias, original.method, original.lines, original.arguments)
+    if variables[owner] then
+      local from = variables[name] or class_named(name)
+      local function resolve()
+        local original = from.fields[target]
+        if not original then return false end
+        new_function(variables[owner], alias, original.method, original.lines, original.arguments, original.section)
+        return true
+      end
+      if not resolve() then later[#later + 1] = resolve end
     end
   end
 
@@ -168,8 +191,16 @@ local function read(text)
       if tag and tags[tag] then tags[tag](rest, line) else lines[#lines + 1] = line end
     else
       local start = sub(line, 1, 1)
-      if start ~= "" and start ~= "-" then code(line) end
-      lines, class = {}, nil
+      section = match(line, "^%-%- %-%-%-%- (.-) %-%-%-%-$") or section
+      line, open = (open or "") .. line, nil
+      if start == "" or start == "-" then
+        lines, class = {}, nil
+      elseif find(line, "^function [^)]*$") then
+        open = line .. " "
+      else
+        code(line)
+        lines, class = {}, nil
+      end
     end
   end
 end
@@ -178,7 +209,9 @@ local loaded = false
 local function load()
   if loaded then return end
   loaded = true
-  for _, text in ipairs(host.annotations()) do read(text) end
+  local later = {}
+  for _, text in ipairs(host.annotations()) do read(text, later) end
+  for _, resolve in ipairs(later) do resolve() end
 end
 
 --- A class, or nil.
@@ -231,7 +264,13 @@ end
 --- The type that an alias stands for, otherwise the type itself.
 function annotations.resolve(kind)
   load()
-  return aliases[kind] or kind
+  return aliases[kind] and aliases[kind].type or kind
+end
+
+--- The aliases by name: {type, doc = lines}.
+function annotations.aliases()
+  load()
+  return aliases
 end
 
 --- The name of the class in a type such as "heed.Tensor?" or "heed.Taps|nil"; nil for other types.

@@ -36,6 +36,17 @@ export function loadFiles(name) {
   return models.get(name);
 }
 
+/* {path: bytes} of the examples that a text names as heed's pages do, by their folder in the source. */
+export async function loadNamed(text, names) {
+  const files = {};
+  for (const name of names) {
+    if (!text.includes(FOLDER + name)) continue;
+    for (const [path, bytes] of Object.entries(await loadFiles(name))) files[FOLDER + path] = bytes;
+  }
+  return files;
+}
+const FOLDER = "scripts/examples/";
+
 // Small modules: one uses a vector, the other an exception's tag.
 const VECTORS = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98,
   11];

@@ -2,7 +2,7 @@
 import contents from "playground:contents";
 import { createEditor } from "./editor.js";
 import * as links from "./links.js";
-import { lacking, loadFiles, loadModule } from "./load.js";
+import { lacking, loadFiles, loadModule, loadNamed } from "./load.js";
 import { Output } from "./output.js";
 import { Prompt } from "./prompt.js";
 import { Session } from "./session.js";
@@ -11,6 +11,7 @@ import { followTheme, keep, kept } from "./settings.js";
 const element = (id) => document.getElementById(id);
 const status = (text) => { element("status").textContent = text; };
 const FIRST = contents[0].entries[0];
+const MODELS = [...new Set(contents.flatMap(({ entries }) => entries.flatMap(({ models }) => models || [])))];
 const PLAIN = { name: "script.lua" };
 
 followTheme(element("theme"));
@@ -65,14 +66,15 @@ async function run() {
   showFiles([]);
   prompt.reset();
   element("output").scrollIntoView({ block: "nearest" }); // on a phone it is below the script
-  const files = {};
+  let files;
   try {
+    files = await loadNamed(text, MODELS);
     for (const model of models || []) Object.assign(files, await loadFiles(model));
   } catch (problem) {
     return failed(problem.message);
   }
   if (!running) return; // Stop came first
-  if (session.used || models) session.renew(files);
+  if (session.used || Object.keys(files).length > 0) session.renew(files);
   session.post({ run: text, name, parameters });
 }
 

@@ -1,5 +1,5 @@
-/* The vector primitives on AVX2 with FMA: 8 lanes. avx512.h and neon.h define the same names; the kernels of
- * vector/ are written once on them, and each file of isa/ includes one of the three.
+/* The vector primitives on AVX2 with FMA: 8 lanes. avx512.h, neon.h and wasm.h define the same names; the
+ * kernels of vector/ are written once on them, and each file of isa/ includes one of the four.
  *
  * Comparisons other than v_isnan are false where a value is nan. v_max(a, b) and v_min(a, b) return b where
  * either is nan. */

@@ -21,7 +21,7 @@
  * iteration. On ARM it does not, and clang would run out of registers. */
 #if V_LANES == 16
 #define TILE_TURNS V_TURNS(2)
-#elif V_LANES == 8
+#elif V_LANES == 8 || defined(V_ROUNDS_TWICE)
 #define TILE_TURNS V_TURNS(4)
 #else
 #define TILE_TURNS
