@@ -48,6 +48,9 @@ add("Tensor", "data", "write x:detach(), or heed.no_grad(function() x:copy_(valu
 add("Tensor", "zero_grad", "write x.grad = nil, or optimizer:zero_grad()")
 add("Tensor", "step", "that is an optimizer's: optimizer:step()")
 add("heed", "grad", "write heed.autograd.grad(y, x)")
+for _, name in ipairs { "plot", "interpret", "distributed", "parallel", "interrupt" } do
+  add("heed", name, ('it is a module of its own: require "heed.%s"'):format(name))
+end
 add("Tensor", "half", 'write x:to "float16", a dtype for storage')
 add("Tensor", "bfloat16", 'write x:to "bfloat16", a dtype for storage')
 add("Tensor", "int", "write x:long()")

@@ -56,6 +56,8 @@ describe("an unknown name", function()
       .. "others", function() return heed.tan end)
     raises("Tensor has no field or method 'fill_diagonal_'; write x:diagonal():fill_(value): the diagonal is a view",
       function() return x.fill_diagonal_ end)
+    raises("heed has no function or field 'plot'; it is a module of its own: require \"heed.plot\"",
+      function() return heed.plot end)
     raises("heed has no function or field ''", function() return heed[""] end)
   end)
 
