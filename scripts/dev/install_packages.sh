@@ -2,8 +2,8 @@
 # Installs the missing packages of some groups; quick if none is missing.
 #   install_packages.sh [--name] GROUP...     --name: only names the missing packages
 # Groups: build test luas isa lint two wasm fuzz files valgrind bench model install hosts browser ci coverage mpi mpis
-# network neovim love meson debian recipes docs. LUA in the environment is the Lua version to build for (5.1, 5.2, 5.3, 5.4,
-# 5.5 or luajit; 5.4 by default); luas are all versions that Debian has.
+# network neovim love meson debian recipes site docs. LUA in the environment is the Lua version to build for (5.1, 5.2,
+# 5.3, 5.4, 5.5 or luajit; 5.4 by default); luas are all versions that Debian has.
 # Where apt-get and root or sudo are available, it prints what it installs; elsewhere it names the packages and fails.
 set -u
 
@@ -144,13 +144,15 @@ needs_of() {
       need 'command_exists haproxy || command_exists /usr/sbin/haproxy' haproxy haproxy haproxy haproxy
       need 'command_exists pandoc' pandoc pandoc pandoc pandoc
       need 'command_exists texlua' texlive-luatex texlive-luatex texlive-luatex texlive ;;
-    docs)
+    site)
       need '"$(dirname "$0")"/find_python.sh markdown_it pygments' 'python3-markdown-it python3-pygments' \
         'python3-markdown-it-py python3-pygments' 'python-markdown-it-py python-pygments' '(pip: markdown-it-py pygments)'
-      need 'command_exists node' nodejs nodejs nodejs node
+      need 'command_exists node' nodejs nodejs nodejs node ;;
+    docs)
+      needs_of site
       need 'command_exists npm' npm nodejs-npm npm node ;;
     model) need 'python3 -m pip --version' python3-pip python3-pip python-pip python3 ;;
-    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two wasm fuzz files valgrind bench model install hosts browser ci coverage mpi mpis network neovim love meson debian recipes docs" >&2; exit 2 ;;
+    *) echo "install_packages.sh: group is '$1'; it must be one of: build test luas isa lint two wasm fuzz files valgrind bench model install hosts browser ci coverage mpi mpis network neovim love meson debian recipes site docs" >&2; exit 2 ;;
   esac
 }
 

@@ -16,7 +16,7 @@ const read = (...parts) => fs.readFileSync(path.join(...parts), "utf8");
 const escapeMarkup = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
 
 const SHARED = {
-  bundle: true, minify: true, write: false, format: "iife", target: "es2020", loader: { ".lua": "text" },
+  bundle: true, minify: true, write: false, format: "iife", target: "es2022", loader: { ".lua": "text" },
   nodePaths: [path.join(tools, "node_modules")], logLevel: "warning",
 };
 async function build(file, more) {
@@ -27,12 +27,11 @@ async function build(file, more) {
 // ---- What the page contains ----
 
 const contents = JSON.parse(read(here, "contents.json"));
-const models = new Set();
+const models = ["induction", "names_llama"]; // of scripts/examples
 for (const entry of contents.flatMap((group) => group.entries)) {
   entry.text = read(top, entry.file);
   entry.name = path.basename(entry.file);
   delete entry.file;
-  for (const model of entry.models || []) models.add(model);
 }
 
 const worker = await build("worker.js", {});
@@ -42,7 +41,7 @@ const virtual = {
     builder.onResolve({ filter: /^(worker|playground):/ }, ({ path: name }) => ({ path: name, namespace: "virtual" }));
     builder.onLoad({ filter: /./, namespace: "virtual" }, ({ path: name }) => name === "worker:text"
       ? { contents: worker, loader: "text" }
-      : { contents: JSON.stringify(contents), loader: "json" });
+      : { contents: JSON.stringify({ groups: contents, models }), loader: "json" });
   },
 };
 const page = await build("page/main.js", { plugins: [virtual] });

@@ -1,5 +1,6 @@
 // The worker: one state of heed, which runs scripts. The page ends it to stop a script.
-//   receives {start: {module, files}}, then {run: text, name, parameters}, {line: text} and {read: name of a file}
+//   receives {start: module}, then {give: {path: bytes}}, {run: text, name, parameters}, {line: text} and
+//            {read: name of a file}
 //   sends    {out: text}, {err: text}, {picture: {name, type, data, file}}, {files: [{name, size}]}, {file: name, data},
 //            {flood: milliseconds}: it printed too much, and may go on for so long; {failed: message}: nothing runs any more;
 //            {done: true, false or "incomplete", ended: message or null, code} after {run} and {line}
@@ -12,7 +13,7 @@ const MOST_PICTURES = 200;  // pictures that a run may show
 const MOST_SEQUENCE = 8e6;  // characters of one picture
 const TYPES = { svg: "image/svg+xml", html: "text/html", png: "image/png" };
 
-let heed, given, shown = new Map(), printed = 0, pictures = 0, errors = 0, held = "", looked = 0;
+let heed, given = new Set(), shown = new Map(), printed = 0, pictures = 0, errors = 0, held = "", looked = 0;
 
 // file: whether it is one, which replaces what was shown of the same name
 function showPicture(name, ending, data, file) {
@@ -76,10 +77,16 @@ function showFiles() {
   postMessage({ files: list });
 }
 
-async function start({ module, files }) {
-  given = new Set(Object.keys(files));
-  heed = await createHeed(module, { print, error, files });
+async function start(module) {
+  heed = await createHeed(module, { print, error });
   if (!heed.run(preparation, "=playground")) throw new Error("heed did not start");
+}
+
+function give(files) {
+  for (const [name, bytes] of Object.entries(files)) {
+    heed.files.write(name, bytes);
+    given.add(name);
+  }
 }
 
 function work(run) {
@@ -101,6 +108,7 @@ let before = Promise.resolve();
 onmessage = ({ data }) => {
   before = before.then(async () => {
     if (data.start) await start(data.start);
+    else if (data.give) give(data.give);
     else if (data.run !== undefined) work(() => runScript(data.run, data.name, data.parameters));
     else if (data.line !== undefined) work(() => heed.call(data.line, "=stdin"));
     else postMessage({ file: data.read, data: heed.files.read(data.read) });

@@ -62,8 +62,8 @@ end
 local function text_of(comment)
   local paragraphs, lines = {}, {}
   local inside = comment:gsub("^/%*%*?%s*", ""):gsub("%s*%*/%s*$", "")
-  for line in (inside .. "\n"):gmatch "([^\n]*)\n" do
-    line = line:gsub("^%s*%* ?", "")
+  for indented in (inside .. "\n"):gmatch "([^\n]*)\n" do
+    local line = indented:gsub("^%s*%* ?", "")
     if line == "" then
       if #lines > 0 then paragraphs[#paragraphs + 1] = lines end
       lines = {}

@@ -7,7 +7,7 @@
   // ---- Dark and light: the system's choice until the reader makes one, which the
   // playground follows, too. Storage may be forbidden. ----
   const remembered = () => { try { return localStorage.getItem("heed.theme"); } catch { return null; } };
-  const remember = (theme) => { try { localStorage.setItem("heed.theme", theme); } catch { /* for this page alone */ } };
+  const remember = (theme) => { try { localStorage.setItem("heed.theme", theme); } catch { /* not remembered */ } };
   const system = matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (root.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
   if (["dark", "light"].includes(remembered())) root.dataset.theme = remembered();
@@ -139,13 +139,15 @@
     return word.length > 3 && /[^su]s$/.test(word) && !word.includes("_") ? word.slice(0, -1) : word;
   };
   // What readers call things that the pages call otherwise.
-  const SYNONYMS = [[/\b(seg(mentation)?[ -]?faults?|sigsegv)\b/gi, "crash"], [/\bkv[-_ ]?cach(e|es|ing)\b/gi, "caches keys values"],
-    [/\bsliding[ -]windows?\b/gi, "window"], [/\bautograd\b/gi, "gradients"], [/\btorch\./g, "heed."],
+  const SYNONYMS = [[/\b(seg(mentation)?[ -]?faults?|sigsegv)\b/gi, "crash"],
+    [/\bkv[-_ ]?cach(e|es|ing)\b/gi, "caches keys values"], [/\bsliding[ -]windows?\b/gi, "window"],
+    [/\bautograd\b/gi, "gradients"], [/\btorch\./g, "heed."],
     [/\bout of memory\b/gi, "memory limits"]];
 
   function makeIndex() {
     const index = new window.MiniSearch({
-      idField: "url", fields: ["title", "page", "text", "code"], storeFields: ["title", "page", "group", "text", "weight"],
+      idField: "url", fields: ["title", "page", "text", "code"],
+      storeFields: ["title", "page", "group", "text", "weight"],
       tokenize: words, processTerm: stem,
       searchOptions: {
         boost: { title: 6, page: 3, text: 1, code: 0.5 }, combineWith: "AND",
@@ -165,8 +167,8 @@
     for (const [pattern, word] of SYNONYMS) query = query.replace(pattern, word);
     const found = index.search(query);
     if (!found.length) return index.search(query, { combineWith: "OR" });
-    // A heading that is the query itself comes first, that of a page before others, then names that end with it: softmax,
-    // x:softmax.
+    // A heading that is the query itself comes first, that of a page before others, then names that end with it:
+    // softmax, x:softmax.
     const plain = query.trim().toLowerCase();
     const exact = (hit) => {
       const title = hit.title.toLowerCase();
@@ -177,7 +179,8 @@
 
   // A piece of the text around the first word that was found, with these words marked.
   function excerpt(text, terms) {
-    const wanted = terms.filter((term) => term.length > 1).map((term) => term.replace(/[^\p{L}\p{N}_.:]/gu, "").replace(/[.]/g, "\\."));
+    const wanted = terms.filter((term) => term.length > 1)
+      .map((term) => term.replace(/[^\p{L}\p{N}_.:]/gu, "").replace(/[.]/g, "\\."));
     const pattern = wanted.length ? new RegExp("((?:" + wanted.join("|") + ")s?)", "giu") : /$^/g;
     const at = Math.max(0, text.search(pattern));
     const from = at > 60 ? text.indexOf(" ", at - 60) + 1 : 0;
@@ -206,7 +209,7 @@
       try { found = await search(query); } catch { found = null; }
       if (input.value.trim() !== query) return undefined;
       list.replaceChildren(...(found || []).slice(0, 12).map((hit) => {
-        const item = document.createElement("li"), link = document.createElement("a"), title = document.createElement("b");
+        const [item, link, title] = ["li", "a", "b"].map((name) => document.createElement(name));
         link.href = folder + hit.id;
         title.textContent = hit.title;
         link.append(title, hit.page === hit.title ? "" : " · " + hit.page, excerpt(hit.text, hit.terms));
@@ -214,7 +217,8 @@
         return item;
       }));
       status.textContent = !found ? "The search could not be loaded." : found.length === 0 ? "Nothing found."
-        : found.length === 1 ? "1 result" : found.length > 12 ? `The first 12 of ${found.length} results` : `${found.length} results`;
+        : found.length === 1 ? "1 result"
+        : found.length > 12 ? `The first 12 of ${found.length} results` : `${found.length} results`;
       results.hidden = false;
       results.dataset.query = query; // which query the list answers
       return undefined;

@@ -104,11 +104,13 @@ test("every example runs to its end, and those with charts show them", async (pa
   }
   return seconds.join(", ");
 });
-test("a script finds the small models where heed's source has them", async (page) => {
+test("scripts and lines that name a small model find it", async (page) => {
   const text = 'print(require("heed.models.gpt2").load("scripts/examples/induction").config.num_hidden_layers)';
   assert.strictEqual(await run(page, text), "2\n");
   assert.strictEqual(await run(page, 'print(io.open("scripts/examples/" .. "induction/config.json"))'),
     "nil\tscripts/examples/induction/config.json: No such file or directory\t44\n");
+  assert.match(await enter(page, "heed.models.load('names_llama').tokenizer"), /\nTokenizer\(vocab_size=53\)\n$/);
+  assert.ok(await page.locator("#files").isHidden());
 });
 
 async function openAll(page) {
@@ -323,10 +325,14 @@ test("the script survives a reload, and a link that was only opened doesn't repl
   await page.goto("about:blank");
   await page.goto(ADDRESS);
   assert.strictEqual(await script(page), "print 'mine'");
-});
-
-test("a script with an unclosed string of the past stays a text", async (page) => {
-  assert.match(await run(page, 'print("'), /^heed: script\.lua:1: unfinished string/);
+  await page.goto(ADDRESS + fragment("print 'theirs'"));
+  await page.reload();
+  assert.strictEqual(await script(page), "print 'theirs'");
+  await page.focus(".cm-content");
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type(" -- and mine");
+  await page.reload();
+  assert.strictEqual(await script(page), "print 'theirs' -- and mine");
 });
 
 // ---- Browsers ----

@@ -28,9 +28,9 @@ async function run(module, source) {
   return { output, errors: fine ? errors : errors || "it failed without an error" };
 }
 
-// Whether output ends with what a page shows. As in scripts/site/check.py positions in the script don't count. The kernels
-// of WebAssembly round differently in the last bit, so numbers may differ by one in the last of the digits that PyTorch
-// prints, and need another number of spaces before them.
+// Whether output ends with what a page shows. As in scripts/site/check.py positions in the script don't count. The
+// kernels of WebAssembly round differently in the last bit, so numbers may differ by one in the last of the digits that
+// PyTorch prints, and need another number of spaces before them.
 const NUMBER = /(-?\d+\.\d*(?:e[+-]\d+)?)/;
 function endsWith(output, shown) {
   const parts = (text) => text.replace(/\S+:\d+: /g, "").replace(/\s+/g, " ").trim().split(NUMBER);
@@ -49,7 +49,8 @@ function endsWith(output, shown) {
     if (!errors && endsWith(output, expected || "")) {
       passed++;
     } else {
-      console.log(`FAILED: a script of ${page} in WebAssembly\n  ${errors || `prints ${output.slice(-300)}\n  not ${expected.slice(-300)}`}`);
+      const difference = `prints ${output.slice(-300)}\n  not ${(expected || "").slice(-300)}`;
+      console.log(`FAILED: a script of ${page} in WebAssembly\n  ${errors || difference}`);
     }
   }
   console.log(`${passed} passed, ${list.length - passed} failed`);

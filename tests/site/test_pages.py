@@ -37,7 +37,8 @@ class Pages(unittest.TestCase):
                                         ('local heed = require "heed" -- 2\n', None)])
 
     def test_a_block_of_the_reference_is_a_script_of_its_own(self):
-        page = rendered("<!-- examples run after: local a = 1; local b = 2 -->\n\n```lua\nprint(a)\n```\n\n```lua\nprint(b)\n```\n")
+        page = rendered("<!-- examples run after: local a = 1; local b = 2 -->\n\n"
+                        "```lua\nprint(a)\n```\n\n```lua\nprint(b)\n```\n")
         self.assertEqual([script for script, _ in page.scripts], ["local a = 1\nlocal b = 2\n\nprint(a)\n",
                                                                  "local a = 1\nlocal b = 2\n\nprint(b)\n"])
 

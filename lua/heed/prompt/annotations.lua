@@ -192,13 +192,14 @@ local function read(text, later)
     else
       local start = sub(line, 1, 1)
       section = match(line, "^%-%- %-%-%-%- (.-) %-%-%-%-$") or section
-      line, open = (open or "") .. line, nil
+      local whole = (open or "") .. line
+      open = nil
       if start == "" or start == "-" then
         lines, class = {}, nil
-      elseif find(line, "^function [^)]*$") then
-        open = line .. " "
+      elseif find(whole, "^function [^)]*$") then
+        open = whole .. " "
       else
-        code(line)
+        code(whole)
         lines, class = {}, nil
       end
     end

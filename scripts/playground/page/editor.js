@@ -1,9 +1,9 @@
 // The editor: CodeMirror with Lua's colours, and a mark on the line of the last error.
-import { defaultKeymap, history, historyKeymap, indentWithTab, isolateHistory } from "@codemirror/commands";
-import { bracketMatching, indentUnit, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
+import { history, historyKeymap, indentWithTab, isolateHistory, standardKeymap } from "@codemirror/commands";
+import { indentUnit, StreamLanguage, syntaxHighlighting } from "@codemirror/language";
 import { lua } from "@codemirror/legacy-modes/mode/lua";
 import { EditorState, Prec, StateEffect, StateField, Transaction } from "@codemirror/state";
-import { Decoration, drawSelection, EditorView, keymap, lineNumbers } from "@codemirror/view";
+import { Decoration, EditorView, keymap, lineNumbers } from "@codemirror/view";
 import { classHighlighter } from "@lezer/highlight";
 
 const mark = StateEffect.define();
@@ -25,10 +25,10 @@ export function createEditor(parent, { run, changed }) {
     state: EditorState.create({
       extensions: [
         Prec.highest(keymap.of([{ key: "Ctrl-Enter", mac: "Mod-Enter", run: () => (run(), true) }])),
-        lineNumbers(), history(), EditorView.lineWrapping, drawSelection(), bracketMatching(), indentUnit.of("  "), EditorState.tabSize.of(2),
+        lineNumbers(), history(), EditorView.lineWrapping, indentUnit.of("  "), EditorState.tabSize.of(2),
         StreamLanguage.define(lua), syntaxHighlighting(classHighlighter), marks,
         // Escape switches Tab back to moving the focus, for readers without a mouse.
-        keymap.of([indentWithTab, ...defaultKeymap, ...historyKeymap]),
+        keymap.of([indentWithTab, ...standardKeymap, ...historyKeymap]),
         EditorView.contentAttributes.of({ "aria-label": "Script in Lua", spellcheck: "false", autocapitalize: "off" }),
         EditorView.updateListener.of((update) => { if (update.docChanged) changed(view.state.doc.toString()); }),
       ],

@@ -1,5 +1,7 @@
 // Loads heed's WebAssembly and the files of examples: scripts that call window.playground(name, base64), since a page
 // of file:// may not fetch.
+import contents from "playground:contents";
+
 const waiting = new Map(); // name → resolve
 
 window.playground = (name, code) => {
@@ -25,27 +27,20 @@ export function fromBase64(code) {
   return bytes;
 }
 
-/* {path: bytes} of an example, loaded when it is first chosen. */
+/* The models that a script names, as "induction" or "scripts/examples/induction". */
+export const modelsIn = (text) => contents.models.filter((name) =>
+  new RegExp(`scripts/examples/${name}\\b|["'\\[]${name}["'\\]]`).test(text));
+
+/* {path: bytes} of a model, loaded when a script first names it. */
 const models = new Map();
-export function loadFiles(name) {
+export function loadModel(name) {
   if (!models.has(name)) {
-    models.set(name, loadScript("model_" + name).then((files) =>
-      Object.fromEntries(Object.entries(files).map(([path, code]) => [path, fromBase64(code)]))));
+    models.set(name, loadScript("model_" + name).then((files) => Object.fromEntries(Object.entries(files).flatMap(
+      ([path, code]) => [path, "scripts/examples/" + path].map((place) => [place, fromBase64(code)])))));
     models.get(name).catch(() => models.delete(name));
   }
   return models.get(name);
 }
-
-/* {path: bytes} of the examples that a text names as heed's pages do, by their folder in the source. */
-export async function loadNamed(text, names) {
-  const files = {};
-  for (const name of names) {
-    if (!text.includes(FOLDER + name)) continue;
-    for (const [path, bytes] of Object.entries(await loadFiles(name))) files[FOLDER + path] = bytes;
-  }
-  return files;
-}
-const FOLDER = "scripts/examples/";
 
 // Small modules: one uses a vector, the other an exception's tag.
 const VECTORS = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98,

@@ -2,7 +2,7 @@
 import contents from "playground:contents";
 import { createEditor } from "./editor.js";
 import * as links from "./links.js";
-import { lacking, loadFiles, loadModule, loadNamed } from "./load.js";
+import { lacking, loadModel, loadModule, modelsIn } from "./load.js";
 import { Output } from "./output.js";
 import { Prompt } from "./prompt.js";
 import { Session } from "./session.js";
@@ -10,8 +10,7 @@ import { followTheme, keep, kept } from "./settings.js";
 
 const element = (id) => document.getElementById(id);
 const status = (text) => { element("status").textContent = text; };
-const FIRST = contents[0].entries[0];
-const MODELS = [...new Set(contents.flatMap(({ entries }) => entries.flatMap(({ models }) => models || [])))];
+const FIRST = contents.groups[0].entries[0];
 const PLAIN = { name: "script.lua" };
 
 followTheme(element("theme"));
@@ -27,8 +26,8 @@ if (missing) {
 
 // ---- Running ----
 
-let setup = PLAIN; // of the script in the editor: its name, parameters and models
-let running = false, begun = 0, flood = 0, last_error = "";
+let setup = PLAIN; // of the script in the editor: its name and parameters
+let running = false, runs = 0, begun = 0, flood = 0, last_error = "";
 
 const output = new Output(element("output"));
 const session = missing === "everything" ? null : new Session(loadModule, { message: receive, failed });
@@ -37,7 +36,7 @@ const prompt = new Prompt(element("prompt"), element("line"), element("mark"), (
   output.addLine("input", (prompt.isContinued ? ">> " : "> ") + text.split("\n").pop());
   output.follows = true;
   start("");
-  session.post({ line: text });
+  send(text, { line: text });
   return true;
 });
 
@@ -57,25 +56,32 @@ function start(message) {
   status(message);
 }
 
+// Sends what is to be run, after the models that its text names.
+async function send(text, message) {
+  const run = ++runs;
+  try {
+    for (const name of modelsIn(text)) {
+      const files = await loadModel(name);
+      if (!running || run !== runs) return; // Stop came first
+      session.give(name, files);
+    }
+  } catch (problem) {
+    return failed(problem.message);
+  }
+  session.post(message);
+}
+
 // Each run has a new state, so that it gives the same whatever ran before.
-async function run() {
+function run() {
   if (running || !session) return;
   start("Running…");
-  const text = editor.text(), { name, parameters = [], models } = setup;
+  const text = editor.text(), { name, parameters = [] } = setup;
   output.clear();
   showFiles([]);
   prompt.reset();
   element("output").scrollIntoView({ block: "nearest" }); // on a phone it is below the script
-  let files;
-  try {
-    files = await loadNamed(text, MODELS);
-    for (const model of models || []) Object.assign(files, await loadFiles(model));
-  } catch (problem) {
-    return failed(problem.message);
-  }
-  if (!running) return; // Stop came first
-  if (session.used || Object.keys(files).length > 0) session.renew(files);
-  session.post({ run: text, name, parameters });
+  if (session.used) session.renew();
+  send(text, { run: text, name, parameters });
 }
 
 function stop(message) {
@@ -164,10 +170,16 @@ const editor = createEditor(element("editor"), {
   run,
   changed(text) {
     if (setting) return;
-    keep("script", text);
-    keep("example", setup.id || "");
+    keepScript(text);
   },
 });
+
+// A reload shows this script again, and not that of the link any more.
+function keepScript(text) {
+  keep("script", text);
+  keep("example", setup.id || "");
+  if (location.hash) history.replaceState(null, "", location.href.split("#")[0]);
+}
 
 function show(text, next) {
   setting = true;
@@ -177,7 +189,7 @@ function show(text, next) {
 }
 
 const entries = new Map();
-for (const { title, entries: list } of contents) {
+for (const { title, entries: list } of contents.groups) {
   const group = document.createElement("optgroup");
   group.label = title;
   for (const entry of list) {
@@ -189,8 +201,7 @@ for (const { title, entries: list } of contents) {
 
 function openEntry(entry) {
   show(entry.text, entry);
-  keep("script", entry.text);
-  keep("example", entry.id);
+  keepScript(entry.text);
   status(`Opened ${entry.name}. Ctrl-Z in the editor brings back the text before it.`);
 }
 

@@ -4,15 +4,16 @@ import workerText from "worker:text";
 /* load() gives the compiled module; listener: {message(data), failed(text)}: nothing runs any more. */
 export class Session {
   constructor(load, listener) {
-    Object.assign(this, { load, listener, files: {}, used: false, worker: null });
+    Object.assign(this, { load, listener, used: false, worker: null });
     this.address = URL.createObjectURL(new Blob([workerText], { type: "text/javascript" }));
     this.renew();
   }
 
-  /* Ends what runs, and starts a new state with these files. */
-  renew(files = this.files) {
+  /* Ends what runs, and starts a new state. */
+  renew() {
     this.end();
-    Object.assign(this, { files, used: false });
+    this.used = false;
+    this.given = new Set();
     const worker = this.worker = new Worker(this.address);
     const heard = (listener) => (value) => { if (this.worker === worker) listener(value); };
     const failed = heard((problem) => {
@@ -24,7 +25,7 @@ export class Session {
       event.preventDefault();
       failed(event.message);
     };
-    this.started = this.load().then(heard((module) => worker.postMessage({ start: { module, files } })),
+    this.started = this.load().then(heard((module) => worker.postMessage({ start: module })),
       (problem) => failed(problem.message));
   }
 
@@ -38,5 +39,13 @@ export class Session {
     this.used = true;
     const { worker } = this;
     this.started.then(() => { if (this.worker === worker) worker.postMessage(data); });
+  }
+
+  /* Files for the scripts of this state; each name once. */
+  give(name, files) {
+    if (!this.worker) this.renew();
+    if (this.given.has(name)) return;
+    this.given.add(name);
+    this.post({ give: files });
   }
 }
