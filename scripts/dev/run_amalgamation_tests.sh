@@ -232,7 +232,7 @@ for side in ${SIDES:-$all_sides}; do
       node='node --no-warnings --no-turbo-fast-api-calls --experimental-wasi-unstable-preview1 scripts/dev/run_wasm.mjs'
       names=$(without test_files test_failing test_states test_lua_module test_cancel test_parallel test_busy test_log \
         test_poll test_cache_file test_files_failing test_large_tokenizers test_many_states test_script_faults \
-        test_sentencepiece)
+        test_sentencepiece test_tokenizer)
       # shellcheck disable=SC2086
       tally 'clang for wasm32-wasi' make_tests wasm 'clang --target=wasm32-wasi --sysroot=/usr' -msimd128 \
         '-Itests/c/plain -D_WASI_EMULATED_MMAN' '-lwasi-emulated-mman -Wl,-z,stack-size=1048576' '' $names
