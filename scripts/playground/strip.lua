@@ -1,4 +1,4 @@
--- Copies Lua files without comments and indentation; line numbers stay.
+-- Copies Lua files without comments, indentation and most spaces; line numbers stay.
 --   strip.lua FOLDER FILE...
 local folder = arg[1]
 
@@ -21,7 +21,7 @@ local function token(text, i)
   if last then return last, "\n" end
   _, last = text:find("^[^-%[\"'\n]+", i)
   last = last or i
-  return last, text:sub(i, last)
+  return last, (text:sub(i, last):gsub(" ?([=,{}()+*/<>~]) ?", "%1"))
 end
 
 local function strip(text)

@@ -83,9 +83,13 @@ describe("ParameterList", function()
   end)
 
   it("prints as PyTorch prints it", function()
-    assert.are.equal("ParameterList(  (0): Parameter containing: [torch.float32 of size 2x3]\n" ..
-      "  (1): Parameter containing: [torch.float32 of size 4])", tostring(nn.ParameterList(heed.ones(2, 3),
-        heed.ones(4))))
+    local list = nn.ParameterList(heed.ones(2, 3), heed.ones(4))
+    assert.are.equal("ParameterList(\n    (0): Parameter containing: [torch.float32 of size 2x3]\n"
+      .. "    (1): Parameter containing: [torch.float32 of size 4]\n)", tostring(list))
+    assert.are.equal("ParameterList(  (0): Parameter containing: [torch.float32 of size 2x3])",
+      tostring(nn.ParameterList(heed.ones(2, 3))))
+    assert.are.equal("Sequential(\n  (0): ParameterList(\n      (0): Parameter containing: [torch.float32 of size 2x3]\n"
+      .. "      (1): Parameter containing: [torch.float32 of size 4]\n  )\n)", tostring(nn.Sequential(list)))
     assert.are.equal("ParameterList()", tostring(nn.ParameterList()))
     assert.are.equal("ParameterDict(  (a): Parameter containing: [torch.FloatTensor of size 2])",
       tostring(nn.ParameterDict { a = heed.ones(2) }))

@@ -14,13 +14,14 @@ local function line(name, parameter, type_text)
   return ("  (%s): Parameter containing: [torch.%s of size %s]"):format(name, type_text, table.concat(sizes, "x"))
 end
 
-local function text(self, type_text)
+local function lines_of(self, type_text)
+  E.check_self(self, "extra_repr")
   local lines = {}
   for i, entry in ipairs(E.entries(self)) do
     E.check_cancel "tostring"
     lines[i] = line(entry.name, entry.value, type_text or entry.value.dtype)
   end
-  return ("%s(%s)"):format(E.class_name(self), table.concat(lines, "\n"))
+  return table.concat(lines, "\n")
 end
 
 -- ---- ParameterList ------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ end
 
 function ParameterList:forward() E.fail("ParameterList has no forward; use its parameters by number") end
 
-function ParameterList:__tostring() return text(self) end
+function ParameterList:extra_repr() return lines_of(self) end
 
 -- ---- ParameterDict ------------------------------------------------------------------------------
 
@@ -101,6 +102,6 @@ end)
 
 function ParameterDict:forward() E.fail("ParameterDict has no forward; use its parameters by name") end
 
-function ParameterDict:__tostring() return text(self, "FloatTensor") end
+function ParameterDict:extra_repr() return lines_of(self, "FloatTensor") end
 
 return { ParameterList = E.with_frames(ParameterList), ParameterDict = E.with_frames(ParameterDict) }
