@@ -260,6 +260,7 @@ static int tensor(lua_State *L) {
   luaL_checkstack(L, 2 * HEED_MAX_DIMS + 16, "tensor");
   bool chosen = !lua_isnil(L, 2);
   heed_dtype dtype = lheed_opt_dtype(L, 2, "tensor", HEED_FLOAT32);
+  if (heed__is_blocked(dtype)) LHEED_TRY(L, heed__refuse_dtype(ctx, "tensor", "dtype", dtype));
   if (lua_isnil(L, 1))
     return lheed_bad_argument(L, 1, "tensor", "data", "a table, a number, a boolean or a tensor");
   nested_reader r = {.L = L, .ctx = ctx, .function = "tensor", .argument = "data", .value = 1};

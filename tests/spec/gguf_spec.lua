@@ -453,6 +453,9 @@ describe("Tensors in blocks", function()
     refused("index: the value is q8_0", function() heed.ones(2, 64)[1] = x[1] end)
     assert.has_error(function() return heed.zeros(32, { dtype = "q8_0" }) end,
       "zeros: dtype is q8_0; it must not be a blocked dtype")
+    local blocked = "tensor: dtype is q8_0; it must not be a blocked dtype"
+    assert.has_error(function() return heed.tensor({ heed.ones(32) }, { dtype = "q8_0" }) end, blocked)
+    assert.has_error(function() return heed.ones(1):new_tensor(heed.ones(32):tolist(), { dtype = "q8_0" }) end, blocked)
     assert.has_error(function() return heed.empty(33, { dtype = "q8_0" }) end,
       "empty: the shape is [33]; the last size of q8_0 must be a multiple of 32")
   end)
