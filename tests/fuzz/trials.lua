@@ -29,8 +29,8 @@ local function wrong(...) T.wrong[#T.wrong + 1] = ("%s: %s"):format(...) end
 
 -- Lua's own messages about the program's own operations, not about heed's.
 local of_lua = { "^attempt to ", "^bad argument #%d+ to 'for ", "has no integer representation$", "^table index is ",
-  "^cannot use ", "^bad argument #%d+ to 'rep'", "^invalid order function", "^variable '%w+' got a non%-closable",
-    "'__index' chain too long" }
+  "^cannot use ", "^bad argument #%d+ to 'rep'", "^bad argument #%d+ to 'sub' %(number", "^invalid order function",
+  "^variable '%w+' got a non%-closable", "'__index' chain too long" }
 local of_coroutines = { "attempt to yield", "cannot resume", "stack overflow", "C stack", "not enough memory",
   "error in error handling",
   "cannot close" }
@@ -44,6 +44,7 @@ function T.judge(label, message)
   local where, what = message:match "^([^\n]-:%d+: )(.*)$"
   if not where then
     if message:find "^attempt to " then return "lua" end -- raised in a C function of Lua
+    if message:find "^tostring: " then return end -- through Lua's tostring there is no place
     wrong(label, message)
     return
   end

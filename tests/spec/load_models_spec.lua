@@ -18,6 +18,20 @@ describe("models.load", function()
     end)
   end
 
+  it("refuses a file whose table has other values than tensors", function()
+    local path = os.tmpname() .. ".safetensors"
+    assert(heed.save(path, { step = 3, weight = heed.ones(2) }))
+    for name, config in pairs {
+      gpt2 = { n_embd = 4, n_layer = 2, n_head = 4, vocab_size = 4 },
+      roberta = { hidden_size = 2, num_hidden_layers = 2, num_attention_heads = 1, intermediate_size = 3, vocab_size = 4 },
+    } do
+      local model, message = require("heed.models." .. name).load(path, config)
+      assert.is_nil(model)
+      assert.matches("%.load: '.*' is a table with other values than tensors; it must be a model's weights$", message)
+    end
+    os.remove(path)
+  end)
+
   it("takes a weights file with a config, and a folder of a BERT", function()
     local golden = cases.golden.llama
     local m = assert(models.load(cases.top .. golden.file,

@@ -258,6 +258,10 @@ function loading.weights(class, path)
   if E.kind(state) then
     return nil, ("%s.load: '%s' is a tensor without a name; it must be a model's weights"):format(class, path)
   end
+  if not state_dict.is_state_dict(state) then
+    return nil, ("%s.load: '%s' is a table with other values than tensors; it must be a model's weights")
+      :format(class, path)
+  end
   if not gguf.is(path) then return state end
   local names, found = {}, {}
   for name in state_dict.names(state) do -- before the settings are made of some
