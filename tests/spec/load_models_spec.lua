@@ -23,7 +23,8 @@ describe("models.load", function()
     assert(heed.save(path, { step = 3, weight = heed.ones(2) }))
     for name, config in pairs {
       gpt2 = { n_embd = 4, n_layer = 2, n_head = 4, vocab_size = 4 },
-      roberta = { hidden_size = 2, num_hidden_layers = 2, num_attention_heads = 1, intermediate_size = 3, vocab_size = 4 },
+      roberta = { hidden_size = 2, num_hidden_layers = 2, num_attention_heads = 1, intermediate_size = 3,
+        vocab_size = 4 },
     } do
       local model, message = require("heed.models." .. name).load(path, config)
       assert.is_nil(model)
