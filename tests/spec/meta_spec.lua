@@ -103,7 +103,7 @@ describe("the annotations", function()
     compare("ModuleList", container)
     local function own_of(class)
       local methods = names_of(getmetatable(class).__index == nn.Module and class)
-      for _, name in ipairs { "init", "forward" } do methods[name] = nil end
+      for _, name in ipairs { "init", "forward", "extra_repr" } do methods[name] = nil end
       return methods
     end
     compare("ModuleDict", own_of(nn.ModuleDict))
