@@ -88,7 +88,8 @@ describe("ParameterList", function()
       .. "    (1): Parameter containing: [torch.float32 of size 4]\n)", tostring(list))
     assert.are.equal("ParameterList(  (0): Parameter containing: [torch.float32 of size 2x3])",
       tostring(nn.ParameterList(heed.ones(2, 3))))
-    assert.are.equal("Sequential(\n  (0): ParameterList(\n      (0): Parameter containing: [torch.float32 of size 2x3]\n"
+    assert.are.equal("Sequential(\n  (0): ParameterList(\n"
+      .. "      (0): Parameter containing: [torch.float32 of size 2x3]\n"
       .. "      (1): Parameter containing: [torch.float32 of size 4]\n  )\n)", tostring(nn.Sequential(list)))
     assert.are.equal("ParameterList()", tostring(nn.ParameterList()))
     assert.are.equal("ParameterDict(  (a): Parameter containing: [torch.FloatTensor of size 2])",
