@@ -27,12 +27,14 @@ if (missing) {
 // ---- Running ----
 
 let setup = PLAIN; // of the script in the editor: its name and parameters
+let ran = null; // the script that ran last: {text, name}
 let running = false, runs = 0, begun = 0, flood = 0, last_error = "";
 
 const output = new Output(element("output"));
 const session = missing === "everything" ? null : new Session(loadModule, { message: receive, failed });
 const prompt = new Prompt(element("prompt"), element("line"), element("mark"), (text) => {
-  if (!session || running) return false;
+  if (running) return false;
+  if (session.ended) session.renew();
   output.addLine("input", (prompt.isContinued ? ">> " : "> ") + text.split("\n").pop());
   output.follows = true;
   start("");
@@ -46,6 +48,7 @@ function setRunning(value) {
   element("run").disabled = running || !session;
   element("stop").disabled = !running;
   element("output").setAttribute("aria-busy", String(running));
+  for (const button of element("list").querySelectorAll("button")) button.disabled = running;
 }
 
 function start(message) {
@@ -76,6 +79,7 @@ function run() {
   if (running || !session) return;
   start("Running…");
   const text = editor.text(), { name, parameters = [] } = setup;
+  ran = { text, name };
   output.clear();
   showFiles([]);
   prompt.reset();
@@ -88,6 +92,7 @@ function stop(message) {
   if (!running) return;
   session.renew();
   setRunning(false);
+  showFiles([]); // they went with the state
   prompt.reset();
   output.addLine("note", message);
   output.flush();
@@ -96,6 +101,7 @@ function stop(message) {
 
 function failed(problem) {
   setRunning(false);
+  showFiles([]);
   prompt.reset();
   output.addLine("error", `heed: nothing runs any more: ${problem}`);
   output.flush();
@@ -122,7 +128,7 @@ function finish({ done, ended, code }) {
   if (ended) {
     const ends = code === null ? "" : ` with exit code ${code}`;
     output.addLine("note", `ended${ends}; the state is new`);
-    session.renew();
+    session.ended = true;
   }
   output.flush();
   if (done === "incomplete") status("The line goes on: write its next part.");
@@ -130,9 +136,11 @@ function finish({ done, ended, code }) {
   else status(`Ended with an error after ${seconds} s.`);
 }
 
-// Marks the line of the script that the error names, or the first one in its traceback.
+// Marks the line of the script that the error names, or the first one in its traceback, unless the editor has another
+// script by now.
 function markError() {
-  const name = setup.name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  if (!ran || ran.text !== editor.text()) return;
+  const name = ran.name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const found = new RegExp(`(?:^heed: |\\t)${name}:(\\d+):`, "m").exec(last_error);
   if (found) editor.markLine(Number(found[1]));
 }
@@ -148,6 +156,7 @@ function showFiles(list) {
     button.type = "button";
     button.textContent = "Download";
     button.setAttribute("aria-label", "Download " + name);
+    button.disabled = running;
     button.onclick = () => session.post({ read: name });
     item.append(label, button);
     return item;
@@ -223,7 +232,7 @@ function readLink() {
     output.flush();
   } else if (found) {
     show(found.text, PLAIN);
-    status("The script of the link. Nothing has run yet.");
+    status("The script of the link. It has not run yet.");
   } else if (chosen && entries.has(chosen[1])) {
     show(entries.get(chosen[1]).text, entries.get(chosen[1]));
   } else {
@@ -255,6 +264,7 @@ addEventListener("hashchange", readLink);
 // ---- Buttons ----
 
 setRunning(false);
+element("line").disabled = !session;
 element("run").onclick = run;
 element("stop").onclick = () => stop("stopped; the state is new");
 element("share").onclick = share;
