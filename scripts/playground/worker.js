@@ -30,8 +30,8 @@ function error(text) {
   else if (errors - text.length <= MOST_ERRORS) postMessage({ flood: 0 });
 }
 
-// Text is posted; pictures within it ("\x1b]svg;title;…\x07") are shown at their place. Returns false when the run has
-// printed too much.
+// Text is posted; pictures within it ("\x1b]svg;title;…\x07") are shown where they were printed. Returns false when
+// the run has printed too much.
 function print(text) {
   const isLine = text.endsWith("\n");
   text = held + text;

@@ -473,6 +473,19 @@ test("dark and light follow the system, and the switch, which is kept", async (p
   assert.strictEqual(await paper(), "rgb(255, 255, 255)");
 });
 
+test("print has the whole script and the whole output, in dark ink", async (page) => {
+  await page.emulateMedia({ colorScheme: "dark" });
+  await run(page, "for i = 1, 200 do\n  print(i)\nend" + "\n--".repeat(100));
+  await page.emulateMedia({ colorScheme: "dark", media: "print" });
+  const cut = await page.evaluate(() => ["editor", "output"].filter((id) => {
+    const box = document.getElementById(id);
+    return box.clientHeight < box.scrollHeight || box.clientHeight < 1500;
+  }));
+  assert.deepStrictEqual(cut, []);
+  assert.strictEqual(await page.evaluate(() => getComputedStyle(document.body).color), "rgb(28, 30, 33)");
+  assert.ok(await page.locator("#run").isHidden());
+});
+
 for (const theme of ["light", "dark"]) {
   test(`axe finds nothing wrong in the ${theme} theme`, async (page) => {
     await page.emulateMedia({ colorScheme: theme });
