@@ -1,8 +1,9 @@
 // The worker: one state of heed, which runs scripts. The page ends it to stop a script.
 //   receives {start: module}, then {give: {path: bytes}}, {run: text, name, parameters}, {line: text} and
 //            {read: name of a file}
-//   sends    {out: text}, {err: text}, {picture: {name, type, data, file}}, {files: [{name, size}]}, {file: name, data},
-//            {flood: milliseconds}: it printed too much, and may go on for so long; {failed: message}: nothing runs any more;
+//   sends    {out: text}, {err: text}, {picture: {name, type, data, file}}, {files: [{name, size}], more: how many others},
+//            {file: name, data}, {flood: milliseconds}: it printed too much, and may go on for this long;
+//            {failed: message}: nothing runs any more;
 //            {done: true, false or "incomplete", ended: message or null, code} after {run} and {line}
 const { createHeed } = require("./runtime.js");
 const preparation = require("./session.lua");
@@ -11,6 +12,7 @@ const MOST_TEXT = 5e5;      // characters that a run may print
 const MOST_ERRORS = 1e5;    // characters that it may write to stderr
 const MOST_PICTURES = 200;  // pictures that a run may show
 const MOST_SEQUENCE = 8e6;  // characters of one picture
+const MOST_FILES = 200;     // files that are listed
 const TYPES = { svg: "image/svg+xml", html: "text/html", png: "image/png" };
 
 let heed, given = new Set(), shown = new Map(), printed = 0, pictures = 0, errors = 0, looked = 0;
@@ -87,7 +89,7 @@ function showFiles() {
     const kind = ending[1].toLowerCase();
     showPicture(name, kind, kind === "html" ? new TextDecoder().decode(data) : data, true);
   }
-  postMessage({ files: list });
+  postMessage({ files: list.slice(0, MOST_FILES), more: Math.max(0, list.length - MOST_FILES) });
 }
 
 async function start(module) {

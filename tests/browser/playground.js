@@ -235,6 +235,12 @@ test("files can be downloaded after os.exit, and go with the state", async (page
   assert.ok(await page.locator("#files").isHidden());
 });
 
+test("of many files the first ones are listed", async (page) => {
+  await run(page, 'for i = 1, 1500 do io.open("f" .. i, "w"):close() end');
+  assert.strictEqual(await page.locator("#list li").count(), 201);
+  assert.strictEqual(await page.locator("#list li").last().textContent(), "and 1,300 more");
+});
+
 test("a chart that is written again replaces its picture", async (page) => {
   await run(page, `for i = 1, 4 do
     require "heed.plot".bars({ i, 1 }, { file = "x.svg" })

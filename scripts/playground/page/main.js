@@ -114,7 +114,7 @@ function receive(data) {
     last_error += data.err;
     output.add("error", data.err);
   } else if (data.picture) output.picture(data.picture);
-  else if (data.files) showFiles(data.files);
+  else if (data.files) showFiles(data.files, data.more);
   else if (data.file !== undefined) download(data.file, data.data);
   else if (data.flood !== undefined) flood = setTimeout(stop, data.flood, "stopped: it printed too much; the state is new");
   else finish(data);
@@ -147,7 +147,7 @@ function markError() {
 
 // ---- Files ----
 
-function showFiles(list) {
+function showFiles(list, more = 0) {
   element("files").hidden = list.length === 0;
   element("list").replaceChildren(...list.map(({ name, size }) => {
     const item = document.createElement("li"), label = document.createElement("span");
@@ -161,6 +161,11 @@ function showFiles(list) {
     item.append(label, button);
     return item;
   }));
+  if (more > 0) {
+    const item = document.createElement("li");
+    item.textContent = `and ${more.toLocaleString("en")} more`;
+    element("list").append(item);
+  }
 }
 
 function download(name, data) {
