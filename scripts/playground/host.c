@@ -168,16 +168,16 @@ outcome EXPORTED(playground_call)(const char *code, size_t size, const char *nam
 /* Memory for what JavaScript passes: the first call before a script runs. If a script has used up all memory,
  * the next one gets the reserve, in which it can let go of something. */
 void *EXPORTED(playground_allocate)(size_t size) {
-  void *room = malloc(size + RESERVE / 2);
-  if (!room) {
+  void *block = malloc(size + RESERVE / 2);
+  if (!block) {
     lua_gc(state, LUA_GCCOLLECT);
-    room = malloc(size + RESERVE / 2);
+    block = malloc(size + RESERVE / 2);
   }
-  if (!room) {
+  if (!block) {
     free(reserve);
     reserve = NULL;
   }
-  free(room);
+  free(block);
   return malloc(size);
 }
 void EXPORTED(playground_free)(void *block) {

@@ -84,14 +84,14 @@
         if (name.startsWith(start) && name.length > start.length) names.add(name.slice(start.length).split("/")[0]);
       return [...names];
     }
-    // Makes room for `size` bytes; false if there is none.
+    // Reserves a capacity of `size` bytes; false if that is too much.
     reserve(file, size) {
       if (size <= file.data.length) return true;
-      const room = Math.max(size, Math.min(2 * file.data.length, file.data.length + 2 ** 24));
-      if (this.bytes + room - file.data.length > MOST_FILE_BYTES) return false;
-      const data = new Uint8Array(room);
+      const capacity = Math.max(size, Math.min(2 * file.data.length, file.data.length + 2 ** 24));
+      if (this.bytes + capacity - file.data.length > MOST_FILE_BYTES) return false;
+      const data = new Uint8Array(capacity);
       data.set(file.data.subarray(0, file.size));
-      this.bytes += room - file.data.length;
+      this.bytes += capacity - file.data.length;
       file.data = data;
       return true;
     }
@@ -106,7 +106,7 @@
       for (const stream of [1, 2]) Object.assign(this.streams[stream], { decoder: new TextDecoder(), closed: false });
       this.waiting = []; // [stream, text]
       this.size = 0;
-      this.pieces = 100; // so many may be delivered at once
+      this.pieces = 100; // how many may be delivered at once
       this.last = 0;
     }
     // Returns whether more is wanted.
@@ -431,7 +431,7 @@
 
     // Calls f with the text in memory; false if the script ended in a way after which nothing can run.
     function withText(list, f) {
-      const places = [];
+      const blocks = [];
       try {
         if (heed.ended) throw new Ended(heed.ended);
         for (const text of list) {
@@ -440,11 +440,11 @@
           const memory = new Uint8Array(exported.memory.buffer, at, data.length + 1);
           memory.set(data);
           memory[data.length] = 0;
-          places.push({ at, size: data.length });
+          blocks.push({ at, size: data.length });
         }
         refusals = 0;
         output.reopen();
-        return f(...places);
+        return f(...blocks);
       } catch (problem) {
         if (!(problem instanceof Ended)) heed.ended = `heed ended with: ${problem.message}`;
         if (heed.exitCode === null && options.error) {
@@ -453,7 +453,7 @@
         }
         return heed.exitCode === 0;
       } finally {
-        if (!heed.ended) for (const { at } of places) exported.playground_free(at);
+        if (!heed.ended) for (const { at } of blocks) exported.playground_free(at);
         output.flush();
       }
     }

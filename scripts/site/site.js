@@ -132,7 +132,8 @@
     }
     return found;
   }
-  const EMPTY = new Set(["a", "an", "are", "does", "how", "in", "is", "of", "the", "with"]);
+  const EMPTY = new Set(["a", "an", "are", "can", "do", "does", "how", "i", "in", "is", "my", "of", "the", "what",
+    "with"]);
   const stem = (word) => {
     word = word.toLowerCase();
     if (EMPTY.has(word)) return null;
@@ -142,7 +143,7 @@
   const SYNONYMS = [[/\b(seg(mentation)?[ -]?faults?|sigsegv)\b/gi, "crash"],
     [/\bkv[-_ ]?cach(e|es|ing)\b/gi, "caches keys values"], [/\bsliding[ -]windows?\b/gi, "window"],
     [/\bautograd\b/gi, "gradients"], [/\btorch\./g, "heed."],
-    [/\bout of memory\b/gi, "memory limits"]];
+    [/\bout of memory\b/gi, "memory limits"], [/\bquanti[sz](ation|ed|ing)\b/gi, "fewer bits"]];
 
   function makeIndex() {
     const index = new window.MiniSearch({

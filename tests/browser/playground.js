@@ -142,6 +142,26 @@ test("an error is printed as the command prints it, and its line is marked", asy
   assert.match(await run(page, "if x then"), /^heed: script\.lua:1: 'end' expected near <eof>/);
 });
 
+test("an error marks no line of a script that was opened meanwhile", async (page) => {
+  await begin(page, "local start = heed.clock()\nwhile heed.clock() - start < 1 do end\nerror 'no'");
+  await page.evaluate((hash) => { location.hash = hash; }, fragment("print(1)\nprint(2)\nprint(3)"));
+  await page.waitForFunction(() => document.querySelector(".cm-content").textContent.includes("print(3)"));
+  await isIdle(page);
+  assert.match(await output(page), /^heed: script\.lua:3: no/);
+  assert.strictEqual(await page.locator(".cm-failed").count(), 0);
+});
+
+test("a first line that begins with # is skipped", async (page) => {
+  assert.match(await run(page, "#!/usr/bin/env heed\nerror 'no'"), /^heed: script\.lua:2: no\n/);
+});
+
+test("escape sequences that are no charts are text", async (page) => {
+  assert.strictEqual(await run(page, 'print("a\\27]0;b\\7") print("\\27]c") io.write("d\\27")'), "a\x1b]0;b\x07\n\x1b]c\nd\x1b");
+  assert.strictEqual(await run(page, 'print("\\27]svg;a;b") print("c")'), "\x1b]svg;a;b\nc\n");
+  assert.match(await run(page, 'io.write("\\27]svg;;", ("x"):rep(9e6), "\\7") print("after")'),
+    /heed: a chart of 9000001 characters is too large to be shown\nafter\n$/);
+});
+
 test("printed markup stays text", async (page) => {
   assert.strictEqual(await run(page, 'print "<b>bold</b><script>1</script>"'), "<b>bold</b><script>1</script>\n");
   assert.strictEqual(await page.locator("#output b").count(), 0);
@@ -197,6 +217,28 @@ test("charts are shown where they were drawn, and files can be downloaded", asyn
   assert.strictEqual(await page.locator("#list li").count(), 3);
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("[aria-label='Download line.svg']")]);
   assert.match(fs.readFileSync(await download.path(), "utf8"), /^<svg /);
+});
+
+test("files can be downloaded after os.exit, and go with the state", async (page) => {
+  const text = 'local file = io.open("x.txt", "w") file:write("one") file:close() ';
+  await run(page, text + "os.exit(0)");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("[aria-label='Download x.txt']")]);
+  assert.strictEqual(fs.readFileSync(await download.path(), "utf8"), "one");
+  assert.match(await enter(page, "1 + 1"), /> 1 \+ 1\n2\n$/);
+  await begin(page, text + `local start = heed.clock()
+    while heed.clock() - start < 0.6 do end
+    print(1)
+    while true do end`);
+  await page.locator("#list button").waitFor();
+  assert.ok(await page.locator("#list button").isDisabled()); // the state answers after the run
+  await page.click("#stop");
+  assert.ok(await page.locator("#files").isHidden());
+});
+
+test("of many files the first ones are listed", async (page) => {
+  await run(page, 'for i = 1, 1500 do io.open("f" .. i, "w"):close() end');
+  assert.strictEqual(await page.locator("#list li").count(), 201);
+  assert.strictEqual(await page.locator("#list li").last().textContent(), "and 1,300 more");
 });
 
 test("a chart that is written again replaces its picture", async (page) => {
@@ -308,7 +350,7 @@ test("the link of a script opens it, and runs nothing", async (page) => {
 
 test("broken links give a message and an empty editor", async (page) => {
   for (const [broken, message] of [["", "it carries no script"], ["a", "its end is missing"], ["cHJp*", "character 5"],
-    ["%22%3Cscript%3E", "character 1"], ["_____w", "not UTF-8"], ["cHJpbnQ.", "character 8"], ["a".repeat(200001), "more than"]]) {
+    ["%22%3Cscript%3E", "character 1"], ["_____w", "not UTF-8"], ["cHJpbnQ.", "character 8"], ["a".repeat(200001), "more than"], ["=".repeat(190000) + "*", "character 1"]]) {
     await page.goto("about:blank");
     await page.goto(ADDRESS + "#lua=" + broken);
     const text = await output(page);
@@ -435,6 +477,19 @@ test("dark and light follow the system, and the switch, which is kept", async (p
   assert.strictEqual(await paper(), "rgb(255, 255, 255)");
   await page.reload();
   assert.strictEqual(await paper(), "rgb(255, 255, 255)");
+});
+
+test("print has the whole script and the whole output, in dark ink", async (page) => {
+  await page.emulateMedia({ colorScheme: "dark" });
+  await run(page, "for i = 1, 200 do\n  print(i)\nend" + "\n--".repeat(100));
+  await page.emulateMedia({ colorScheme: "dark", media: "print" });
+  const cut = await page.evaluate(() => ["editor", "output"].filter((id) => {
+    const box = document.getElementById(id);
+    return box.clientHeight < box.scrollHeight || box.clientHeight < 1500;
+  }));
+  assert.deepStrictEqual(cut, []);
+  assert.strictEqual(await page.evaluate(() => getComputedStyle(document.body).color), "rgb(28, 30, 33)");
+  assert.ok(await page.locator("#run").isHidden());
 });
 
 for (const theme of ["light", "dark"]) {

@@ -156,6 +156,9 @@ const FIRST = {
   "masks": /^(reference\/)?masks\.html/,
   "coming from pytorch": /^coming-from-pytorch\.html/,
   "install": /^installing\.html/,
+  "how do I install": /^installing\.html/,
+  "quantization": /^precision\.html/,
+  "what is softmax": /^reference\/.*softmax/,
   "state dict": /^(modules|coming-from-pytorch|files|training)\.html|^reference\//,
 };
 

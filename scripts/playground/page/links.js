@@ -14,7 +14,10 @@ export function encode(text) {
 export function decode(fragment) {
   const found = /^#lua=(.*)$/s.exec(fragment);
   if (!found) return null;
-  const code = found[1].replace(/=+$/, "");
+  // Not code.replace(/=+$/, ""), whose time is quadratic: links may be long.
+  let end = found[1].length;
+  while (found[1][end - 1] === "=") end--;
+  const code = found[1].slice(0, end);
   const broken = (why) => ({ problem: `The link is broken: ${why}. Ask for it again, or copy it completely.` });
   if (code === "") return broken("it carries no script");
   if (code.length > MOST) return broken(`its script has more than ${MOST} characters`);

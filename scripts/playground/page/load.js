@@ -36,7 +36,7 @@ const models = new Map();
 export function loadModel(name) {
   if (!models.has(name)) {
     models.set(name, loadScript("model_" + name).then((files) => Object.fromEntries(Object.entries(files).flatMap(
-      ([path, code]) => [path, "scripts/examples/" + path].map((place) => [place, fromBase64(code)])))));
+      ([path, code]) => [path, "scripts/examples/" + path].map((name) => [name, fromBase64(code)])))));
     models.get(name).catch(() => models.delete(name));
   }
   return models.get(name);

@@ -27,12 +27,14 @@ if (missing) {
 // ---- Running ----
 
 let setup = PLAIN; // of the script in the editor: its name and parameters
+let ran = null; // the script that ran last: {text, name}
 let running = false, runs = 0, begun = 0, flood = 0, last_error = "";
 
 const output = new Output(element("output"));
 const session = missing === "everything" ? null : new Session(loadModule, { message: receive, failed });
 const prompt = new Prompt(element("prompt"), element("line"), element("mark"), (text) => {
-  if (!session || running) return false;
+  if (running) return false;
+  if (session.ended) session.renew();
   output.addLine("input", (prompt.isContinued ? ">> " : "> ") + text.split("\n").pop());
   output.follows = true;
   start("");
@@ -46,6 +48,7 @@ function setRunning(value) {
   element("run").disabled = running || !session;
   element("stop").disabled = !running;
   element("output").setAttribute("aria-busy", String(running));
+  for (const button of element("list").querySelectorAll("button")) button.disabled = running;
 }
 
 function start(message) {
@@ -76,6 +79,7 @@ function run() {
   if (running || !session) return;
   start("Running…");
   const text = editor.text(), { name, parameters = [] } = setup;
+  ran = { text, name };
   output.clear();
   showFiles([]);
   prompt.reset();
@@ -88,6 +92,7 @@ function stop(message) {
   if (!running) return;
   session.renew();
   setRunning(false);
+  showFiles([]); // they went with the state
   prompt.reset();
   output.addLine("note", message);
   output.flush();
@@ -96,6 +101,7 @@ function stop(message) {
 
 function failed(problem) {
   setRunning(false);
+  showFiles([]);
   prompt.reset();
   output.addLine("error", `heed: nothing runs any more: ${problem}`);
   output.flush();
@@ -108,7 +114,7 @@ function receive(data) {
     last_error += data.err;
     output.add("error", data.err);
   } else if (data.picture) output.picture(data.picture);
-  else if (data.files) showFiles(data.files);
+  else if (data.files) showFiles(data.files, data.more);
   else if (data.file !== undefined) download(data.file, data.data);
   else if (data.flood !== undefined) flood = setTimeout(stop, data.flood, "stopped: it printed too much; the state is new");
   else finish(data);
@@ -122,7 +128,7 @@ function finish({ done, ended, code }) {
   if (ended) {
     const ends = code === null ? "" : ` with exit code ${code}`;
     output.addLine("note", `ended${ends}; the state is new`);
-    session.renew();
+    session.ended = true;
   }
   output.flush();
   if (done === "incomplete") status("The line goes on: write its next part.");
@@ -130,16 +136,18 @@ function finish({ done, ended, code }) {
   else status(`Ended with an error after ${seconds} s.`);
 }
 
-// Marks the line of the script that the error names, or the first one in its traceback.
+// Marks the line of the script that the error names, or the first one in its traceback, unless the editor has another
+// script by now.
 function markError() {
-  const name = setup.name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  if (!ran || ran.text !== editor.text()) return;
+  const name = ran.name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const found = new RegExp(`(?:^heed: |\\t)${name}:(\\d+):`, "m").exec(last_error);
   if (found) editor.markLine(Number(found[1]));
 }
 
 // ---- Files ----
 
-function showFiles(list) {
+function showFiles(list, more = 0) {
   element("files").hidden = list.length === 0;
   element("list").replaceChildren(...list.map(({ name, size }) => {
     const item = document.createElement("li"), label = document.createElement("span");
@@ -148,10 +156,16 @@ function showFiles(list) {
     button.type = "button";
     button.textContent = "Download";
     button.setAttribute("aria-label", "Download " + name);
+    button.disabled = running;
     button.onclick = () => session.post({ read: name });
     item.append(label, button);
     return item;
   }));
+  if (more > 0) {
+    const item = document.createElement("li");
+    item.textContent = `and ${more.toLocaleString("en")} more`;
+    element("list").append(item);
+  }
 }
 
 function download(name, data) {
@@ -223,7 +237,7 @@ function readLink() {
     output.flush();
   } else if (found) {
     show(found.text, PLAIN);
-    status("The script of the link. Nothing has run yet.");
+    status("The script of the link. It has not run yet.");
   } else if (chosen && entries.has(chosen[1])) {
     show(entries.get(chosen[1]).text, entries.get(chosen[1]));
   } else {
@@ -255,6 +269,7 @@ addEventListener("hashchange", readLink);
 // ---- Buttons ----
 
 setRunning(false);
+element("line").disabled = !session;
 element("run").onclick = run;
 element("stop").onclick = () => stop("stopped; the state is new");
 element("share").onclick = share;

@@ -1,10 +1,10 @@
 // The state that scripts run in: a worker, which is ended to stop a script, and replaced by a new one.
 import workerText from "worker:text";
 
-/* load() gives the compiled module; listener: {message(data), failed(text)}: nothing runs any more. */
+/* ended: nothing more can run in this state, but its files can be read. load() gives the compiled module; listener: {message(data), failed(text)}: nothing runs any more. */
 export class Session {
   constructor(load, listener) {
-    Object.assign(this, { load, listener, used: false, worker: null });
+    Object.assign(this, { load, listener, used: false, ended: false, worker: null });
     this.address = URL.createObjectURL(new Blob([workerText], { type: "text/javascript" }));
     this.renew();
   }
@@ -12,7 +12,7 @@ export class Session {
   /* Ends what runs, and starts a new state. */
   renew() {
     this.end();
-    this.used = false;
+    this.used = this.ended = false;
     this.given = new Set();
     const worker = this.worker = new Worker(this.address);
     const heard = (listener) => (value) => { if (this.worker === worker) listener(value); };
