@@ -113,7 +113,7 @@ static int token_of(lua_State *L) {
   lheed_check_cancel(L, "token");
   const heed_tokenizer *tok = tokenizer_argument(L, "token");
   const lua_Integer id = lua_tointegerx(L, 2, &exact);
-  const char *text = exact ? heed_tokenizer_token(tok, (int64_t)id - 1, &size) : NULL;
+  const char *text = exact && id > 0 ? heed_tokenizer_token(tok, (int64_t)id - 1, &size) : NULL;
   if (!text) return 0;
   lua_pushlstring(L, text, size);
   return 1;

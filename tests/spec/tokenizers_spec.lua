@@ -70,6 +70,7 @@ describe("a tokenizer", function()
     local tok = tokenizer "gpt2.json"
     assert.are.equal("<|begin|>", tok:token(1))
     assert.is_nil(tok:token(0))
+    assert.is_nil(tok:token(-2 ^ 63))
     assert.is_nil(tok:token(tok.vocab_size + 1))
     assert.is_nil(tok:id "no such token")
     assert.are.equal(("Tokenizer(vocab_size=%d)"):format(tok.vocab_size), tostring(tok))
