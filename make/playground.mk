@@ -26,7 +26,7 @@ wasm_objects = $(patsubst %.c,$(WASM)/obj/%.o,$(filter-out $(WASM_TABLES),$(WASM
   $(patsubst %.c,$(WASM)/obj/$(1)/%.o,$(WASM_TABLES)) $(WASM_LIBRARIES)
 
 ## builds heed and Lua in WebAssembly, heed.wasm and, without SIMD, heed_scalar.wasm, and a page with them, in build/playground
-playground: needs = build wasm browser
+playground: needs = build wasm docs
 run-playground: $(PLAYGROUND)/runtime.js $(PLAYGROUND)/index.html
 
 $(WASM)/sources: scripts/dev/unpack_source.sh
