@@ -75,6 +75,9 @@ needs_of() {
       needs_of isa ;;
     wasm) # a compiler and a C library for WebAssembly, node, which runs it, and zopfli, which compresses it
       need 'command_exists zopfli' zopfli zopfli zopfli zopfli
+      for tool in bzip2 xz; do # for the sources of libraries
+        need "command_exists $tool" "$([ $tool = xz ] && echo xz-utils || echo bzip2)" $tool $tool $tool
+      done
       need 'command_exists clang' clang clang clang llvm
       need 'ls /usr/lib/wasm32-wasi/libc.a' wasi-libc wasi-libc-devel wasi-libc wasi-libc
       need 'command_exists wasm-ld' lld lld lld lld
