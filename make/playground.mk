@@ -20,7 +20,7 @@ WASM_ZLIB_FILES := adler32 compress crc32 deflate inffast inflate inftrees trees
 WASM_LIBRARIES := $(patsubst %,$(WASM)/obj/%.o,$(WASM_LUA_FILES:%=lua/%) lua/ldo $(WASM_ZLIB_FILES:%=zlib/%) \
   cjson/cJSON utf8proc/utf8proc)
 # What names the kernel tables is compiled twice, with the table of vectors and without.
-WASM_FILES  := $(ENGINE) $(BINDING) src/cli/prompt_host.c $(wildcard scripts/playground/*.c)
+WASM_FILES  := $(ENGINE) $(BINDING) src/cli/prompt_host.c src/cli/report.c $(wildcard scripts/playground/*.c)
 WASM_TABLES := $(shell grep -l 'HEED__CPU_' $(ENGINE) $(BINDING)) src/kernels/isa/wasm.c
 wasm_objects = $(patsubst %.c,$(WASM)/obj/%.o,$(filter-out $(WASM_TABLES),$(WASM_FILES))) \
   $(patsubst %.c,$(WASM)/obj/$(1)/%.o,$(WASM_TABLES)) $(WASM_LIBRARIES)

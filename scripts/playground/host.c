@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../../src/cli/prompt_host.h"
+#include "../../src/cli/report.h"
 
 #define EXPORTED(name) __attribute__((export_name(#name))) name
 
@@ -34,28 +35,6 @@ static void guard(lua_State *L, const char *name) {
 /* From now on print and io.write raise an error, until the running script ends. */
 void EXPORTED(playground_stop)(void) {
   stopped = true;
-}
-
-/* ---- Errors, as the command reports them (src/cli/interrupt.c) ---- */
-
-static int add_traceback(lua_State *L) {
-  const char *message = lua_tostring(L, 1);
-  if (!message) {
-    if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
-    message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-  } else if (lua_type(L, 1) == LUA_TSTRING) {
-    lheed_explain(L, 1);
-    message = lua_tostring(L, -1);
-  }
-  luaL_traceback(L, L, message, 1);
-  return 1;
-}
-
-/* Prints the error on top of the stack. */
-static void report(lua_State *L) {
-  const char *message = lua_tostring(L, -1);
-  fflush(stdout);
-  fprintf(stderr, "heed: %s\n", message ? message : "(error without a message)");
 }
 
 /* ---- The state ---- */
@@ -94,11 +73,10 @@ bool EXPORTED(playground_open)(void) {
   reserve = malloc(RESERVE);
   state = luaL_newstate();
   if (!state) return false;
-  lua_pushcfunction(state, add_traceback);
+  lua_pushcfunction(state, cli_add_traceback);
   lua_pushcfunction(state, open_all);
   const bool opened = lua_pcall(state, 0, 2, TRACEBACK) == LUA_OK;
-  if (!opened) report(state);
-  fflush(stderr);
+  if (!opened) cli_report(state);
   return opened;
 }
 
@@ -107,7 +85,7 @@ bool EXPORTED(playground_open)(void) {
 typedef enum outcome { FAILED, DONE, INCOMPLETE } outcome;
 
 static outcome end(lua_State *L, outcome result) {
-  if (result == FAILED) report(L);
+  if (result == FAILED) cli_report(L);
   fflush(stdout);
   fflush(stderr);
   lua_settop(L, BASE);

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "../binding/lheed.h"
+#include "report.h"
 
 /* ---- interrupt.c ---- */
 
@@ -19,11 +19,6 @@ typedef enum cli_result { CLI_DONE, CLI_FAILED, CLI_INTERRUPTED } cli_result;
 /** Calls the function below `arguments` values on the stack. Leaves the results; or prints the error with a
  * traceback, or that Ctrl-C interrupted it, on stderr. */
 cli_result cli_call(lua_State *L, int arguments, int results);
-/** Pops the error on top of the stack and prints it on stderr. */
-void cli_report(lua_State *L);
-/** The same for the message of a chunk that does not compile, with what to write instead where that is known.
- */
-void cli_report_invalid(lua_State *L);
 
 /** Installs a signal handler; stores the previous one in *before, if given. */
 void cli_handle(int number, void (*handler)(int), int flags, struct sigaction *before);

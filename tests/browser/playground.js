@@ -3,15 +3,15 @@
 // each test, and ends with "N passed, N failed".
 "use strict";
 const assert = require("assert");
-const { execFileSync, spawnSync } = require("child_process");
+const { execFileSync } = require("child_process");
 const fs = require("fs");
 const http = require("http");
-const os = require("os");
 const path = require("path");
 const zlib = require("zlib");
 const [tools, folder, heed] = process.argv.slice(2).map((name) => path.resolve(name));
 const { chromium } = require(path.join(tools, "node_modules", "playwright-core"));
-const axe = fs.readFileSync(path.join(tools, "node_modules", "axe-core", "axe.min.js"), "utf8");
+const violations = require("./violations.js");
+const { compareText } = require("../playground/compare.js");
 
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -49,17 +49,7 @@ async function enter(page, line) {
 }
 const native = (file) => execFileSync(heed, [file], { encoding: "utf8" });
 
-// The same words, and numbers that agree to the tolerance of tests/compare_output.lua.
-function compare(expected, actual) {
-  const files = [expected, actual].map((text, i) => {
-    const file = path.join(os.tmpdir(), `heed_playground_${process.pid}_${i}.txt`);
-    fs.writeFileSync(file, text);
-    return file;
-  });
-  const { status, stdout, stderr } = spawnSync(heed, ["tests/compare_output.lua", ...files], { encoding: "utf8" });
-  files.forEach((file) => fs.unlinkSync(file));
-  assert.strictEqual(status, 0, stdout + stderr);
-}
+const compare = (expected, actual) => compareText(heed, expected, actual);
 
 // ---- Running ----
 
@@ -497,10 +487,7 @@ for (const theme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme: theme });
     await run(page, 'require "heed.plot".heatmap(heed.eye(3), { file = "x.svg" })\nprint(heed.eye(3), "text", 1, nil)\nerror "no"');
     await enter(page, "1");
-    await page.evaluate(axe);
-    const violations = await page.evaluate(() => window.axe.run(document, { preload: false }).then((found) => found.violations.map((violation) =>
-      `${violation.id}: ${violation.nodes.map((node) => node.html.slice(0, 120) + " " + node.failureSummary).join("; ")}`)));
-    assert.deepStrictEqual(violations, []);
+    assert.deepStrictEqual(await violations(page, tools), []);
   });
 }
 

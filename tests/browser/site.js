@@ -6,7 +6,7 @@ const fs = require("fs");
 const path = require("path");
 const [site, npm] = process.argv.slice(2).map((folder) => path.resolve(folder));
 const { chromium } = require(path.join(npm, "node_modules", "playwright-core"));
-const axe = fs.readFileSync(path.join(npm, "node_modules", "axe-core", "axe.min.js"), "utf8");
+const violations = require("./violations.js");
 
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -30,12 +30,6 @@ const test = (name, run, options = {}) => {
 
 // ---- Every page --------------------------------------------------------------------------------
 
-async function violations(page) {
-  const options = { resultTypes: ["violations"], preload: false };
-  return page.evaluate(async (given) => (await window.axe.run(document, given)).violations
-    .map((found) => `${found.id}: ${found.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`), options);
-}
-
 const overflow = (page) => page.evaluate(() => {
   const { scrollWidth, clientWidth } = document.documentElement;
   return scrollWidth - clientWidth;
@@ -48,11 +42,10 @@ test("every page fits into 320 pixels and is accessible in both themes, narrow a
     await page.goto(address(name));
     if (await overflow(page) > 0) problems.push(`${name}: scrolls sideways at 320 pixels`);
     if (!sample.includes(name)) continue;
-    await page.evaluate(axe);
     for (const [size, colorScheme] of LOOKS) {
       await page.setViewportSize(size);
       await page.emulateMedia({ colorScheme });
-      for (const found of await violations(page)) problems.push(`${name}, ${size.width}, ${colorScheme}: ${found}`);
+      for (const found of await violations(page, npm)) problems.push(`${name}, ${size.width}, ${colorScheme}: ${found}`);
     }
   }
   assert.deepStrictEqual(problems, []);

@@ -5,7 +5,7 @@ const assert = require("assert");
 const fs = require("fs");
 const path = require("path");
 const zlib = require("zlib");
-const { build, playground, start, native, compareText, filesIn } = require("./support.js");
+const { playground, start, native, compare, filesIn } = require("./support.js");
 
 const MOST_BYTES = 900e3; // of heed.wasm.gz; with the page, everything that is loaded has to stay below 1 MB (2 ** 20)
 
@@ -35,15 +35,13 @@ function errorOf(heed, script) {
 for (const name of ["simple_attention", "coding_attention", "production_attention", "step_by_step", "weight_split"]) {
   both(`the notebook ${name} prints the expected text`, async (module) => {
     const script = fs.readFileSync(`scripts/notebooks/${name}.lua`);
-    compareText(`tests/expected/${name}.txt`, (await outputOf(module, script, `@${name}.lua`)).out);
+    compare(fs.readFileSync(`tests/expected/${name}.txt`), (await outputOf(module, script, `@${name}.lua`)).out);
   });
 }
 
 both("numbers are those of the command", async (module) => {
-  const expected = path.join(build, "playground-expected.txt");
-  fs.writeFileSync(expected, native(["tests/playground/numbers.lua"]).out);
-  const script = fs.readFileSync("tests/playground/numbers.lua");
-  compareText(expected, (await outputOf(module, script, "@numbers.lua")).out);
+  const file = "tests/playground/numbers.lua", script = fs.readFileSync(file);
+  compare(native([file]).out, (await outputOf(module, script, "@numbers.lua")).out);
 });
 
 test("the kernels are those that the module and HEED_CPU say", async () => {
@@ -56,15 +54,14 @@ test("the kernels are those that the module and HEED_CPU say", async () => {
 
 for (const [name, folder] of [["hello"], ["attention_zoo"], ["induction", "scripts/examples/induction"], ["logit_lens"]]) {
   test(`the example ${name} prints what the command prints`, async () => {
-    const file = `scripts/examples/${name}.lua`, expected = path.join(build, "playground-expected.txt");
+    const file = `scripts/examples/${name}.lua`;
     const files = { ...filesIn("scripts/examples/induction"), ...(folder ? filesIn(folder) : {}) };
-    fs.writeFileSync(expected, native([file]).out);
     const heed = await start("heed", { files });
     heed.run(`arg = { [0] = "${file}" }`);
     heed.run(fs.readFileSync(file), "@" + file);
     const { out, err } = heed.take();
     assert.strictEqual(err, "");
-    compareText(expected, out);
+    compare(native([file]).out, out);
   });
 }
 

@@ -3,6 +3,7 @@
 const fs = require("fs");
 const path = require("path");
 const { spawnSync } = require("child_process");
+const { compareText } = require("./compare.js");
 
 const build = path.resolve(process.argv[2]);
 const playground = path.join(build, "playground");
@@ -36,12 +37,7 @@ function native(args) {
 }
 
 // An error if the texts differ by more than the rounding of printed numbers.
-function compareText(expected, actual) {
-  const file = path.join(build, "playground-test.txt");
-  fs.writeFileSync(file, actual);
-  const { out, err, code } = native(["tests/compare_output.lua", expected, file]);
-  if (code !== 0) throw new Error(out + err);
-}
+const compare = (expected, actual) => compareText(path.join(build, "heed"), expected, actual);
 
 // The files of a folder, by path.
 function filesIn(folder) {
@@ -50,4 +46,4 @@ function filesIn(folder) {
   return files;
 }
 
-module.exports = { build, playground, start, native, compareText, filesIn };
+module.exports = { playground, start, native, compare, filesIn };

@@ -5,9 +5,9 @@ local E = require "heed.nn.entries"
 
 local repr = {}
 
---- The unframed function of each framed method. A frame takes a level of the C stack and starts a time limit of its
---- own, so parts are printed through the unframed function.
-local bare = {}
+-- A frame takes a level of the C stack and starts a time limit of its own, so parts are printed through the functions
+-- that frames call.
+local unframed = E.unframed
 
 local function extra_of(self) return E.record(self) and "" or core.modules.describe(self) end
 
@@ -15,7 +15,7 @@ repr.extra = core.frame(function(self)
   E.check_self(self, "extra_repr")
   return extra_of(self)
 end)
-bare[repr.extra] = extra_of
+unframed[repr.extra] = extra_of
 
 -- ---- Text ---------------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ local function at_margin(text, margin) return margin == "\n" and text or (text:g
 --- The text of a part; its class may override __tostring.
 local function text_of(module, margin)
   local method = module.__tostring
-  if bare[method] then return bare[method](module, margin) end
+  if unframed[method] then return unframed[method](module, margin) end
   return at_margin(method(module), margin)
 end
 
@@ -64,7 +64,7 @@ local function module_text(module, is_list, margin)
   E.check_cancel "tostring"
   local inside = margin .. "  "
   local extra = module.extra_repr
-  extra = (bare[extra] or extra)(module)
+  extra = (unframed[extra] or extra)(module)
   E.check_type(extra, "string", "extra_repr", "the result")
   local lines = (is_list and list_lines or part_lines)(module, inside)
   local name = at_margin(E.class_name(module), margin)
@@ -80,7 +80,7 @@ function repr.method(is_list)
     E.check_self(self, "tostring")
     return text(self, "\n")
   end)
-  bare[method] = text
+  unframed[method] = text
   return method
 end
 
